@@ -1,0 +1,744 @@
+#include "sampler/capture.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+#include "sampler/slice.h"
+#include "sampler/watch.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* Maps are read again this often though no counter moved: a library can take the place of one of the same size. The
+ * time spent on it stays below one part in MAP_COST_SHARE. */
+#define MAP_PERIOD_NS (100 * NS_PER_MS)
+/* And not more often than this for an address that they do not explain. */
+#define MAP_RETRY_NS (5 * NS_PER_MS)
+enum { MAP_COST_SHARE = 100 };
+
+/* At the end: for threads that did not stop yet. */
+#define RELEASE_TIMEOUT_NS (200 * NS_PER_MS)
+
+/* Threads asked to stop at one time before the next one is; and how long to wait for fewer. */
+enum { CROWD = 8 };
+#define CROWD_WAIT_NS (500 * NS_PER_US)
+
+/* A sample in the making: its thread was asked to stop. */
+struct flight {
+    struct tracer_request request; /* first: a request is its flight */
+    struct item *item;
+    struct thread *thread; /* NULL: it is gone from the targets */
+};
+
+struct capture {
+    const struct options *options;
+    struct pipeline *pipeline;
+    struct images *images;
+    struct tracer *tracer;
+    int wake_fd;  /* owned: a flag was set */
+    int ended_fd; /* borrowed: no process is left, or we gave up */
+    int done_fd;  /* owned: the thread has ended */
+    pthread_t thread;
+    /* Guards the flags only, and is never held while anything is stopped: others may always take it. */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stopping;
+    bool paused;
+    bool at_rest; /* paused and it holds nothing, or ended */
+    atomic_uint_fast64_t threads_now;
+
+    struct targets targets;
+    struct watch watch;
+    struct ticker ticker;
+    struct rng rng;
+    struct space **spaces; /* owned, number - 1 */
+    size_t space_count;
+    size_t space_capacity;
+    struct flight flights[TRACER_SLOTS]; /* free: item is NULL */
+    uint64_t now_ns;                     /* of the tick in work */
+    size_t total_capacity;
+    uint64_t started_ns;
+    struct capture_result result;
+};
+
+/* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
+ */
+static struct item *take_item(struct capture *capture, size_t buffer_bytes)
+{
+    struct item *item;
+    int error;
+    while ((error = pipeline_take(capture->pipeline, buffer_bytes, &item)) == -EAGAIN)
+        tracer_wait(capture->tracer, -1, clock_now_ns() + NS_PER_MS, false);
+    if (error)
+        capture->result.error = error;
+    return error ? NULL : item;
+}
+
+/* ---- address spaces ---- */
+
+/* Nothing of the space comes any more: the unwinding thread may forget what it has of it. */
+static void close_space_if_done(struct capture *capture, struct space *space)
+{
+    if (!space->ended || space->in_flight)
+        return;
+    struct item *item = take_item(capture, 0);
+    if (item) {
+        item->kind = ITEM_SPACE_END;
+        item->space = space;
+        pipeline_put(capture->pipeline, item);
+    }
+}
+
+static void end_space(struct capture *capture, struct process *process)
+{
+    struct space *space = process->space;
+    process->space = NULL;
+    address_map_unref(process->map);
+    process->map = NULL;
+    if (space) {
+        space->ended = true;
+        close_space_if_done(capture, space);
+    }
+}
+
+static void refuse(struct capture *capture, pid_t pid, bool *which)
+{
+    if (!capture->result.target_not_allowed && !capture->result.target_foreign)
+        capture->result.refused_pid = pid;
+    *which = true;
+}
+
+static int begin_space(struct capture *capture, struct process *process, const struct thread *thread)
+{
+    int error = array_room(&capture->spaces, &capture->space_capacity, capture->space_count + 1);
+    struct procfs_stat before;
+    struct procfs_stat after;
+    struct space *space = NULL;
+    for (int tries = 0; !error && tries < 5; tries++) {
+        error = thread_read_stat(thread, &before);
+        if (!error)
+            error = space_new(process->pid, process->proc_fd, thread->tid, (uint32_t)capture->space_count + 1, &space);
+        if (!error)
+            error = thread_read_stat(thread, &after);
+        if (!error && before.image_hash == after.image_hash)
+            break;
+        space_free(space); /* exec in between: whose memory was opened is not known */
+        space = NULL;
+    }
+    if (!space) {
+        if (error == -EACCES || error == -EPERM) {
+            process->unreadable = true;
+            refuse(capture, process->pid, &capture->result.target_not_allowed);
+        }
+        return error ? error : -EAGAIN;
+    }
+    process->unreadable = false;
+    capture->spaces[capture->space_count++] = space;
+    process->space = space;
+    process->image_hash = after.image_hash;
+    return 0;
+}
+
+static int read_maps(struct capture *capture, const struct thread *thread)
+{
+    struct process *process = thread->process;
+    uint64_t counter = space_counter(process->space);
+    struct address_map *map;
+    int error = space_read_maps(process->space, thread->tid, capture->images, &map);
+    if (error)
+        return error;
+    address_map_unref(process->map);
+    process->map = map;
+    process->map_counter = counter;
+    process->map_read_ns = clock_now_ns();
+    return 0;
+}
+
+static bool is_map_old(struct process *process, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns - process->map_read_ns;
+    if (!process->map || space_counter(process->space) != process->map_counter)
+        return true;
+    /* About 1 us a mapping. */
+    uint64_t period_ns = MAP_PERIOD_NS + process->map->extent_count * NS_PER_US * MAP_COST_SHARE;
+    if (atomic_load(&process->space->maps_stale) && age_ns > period_ns / 10)
+        return true;
+    return age_ns > period_ns;
+}
+
+/*
+ * Makes the process's space and map those of now. `image_hash` is what a thread's stat said just now: a vfork'ed child
+ * shares its parent's memory until its exec, so the memory's own end does not tell of it.
+ */
+static enum failure refresh_process(struct capture *capture, const struct thread *thread, uint64_t image_hash)
+{
+    uint64_t now_ns = capture->now_ns;
+    struct process *process = thread->process;
+    if (process->space && process->map && process->checked_ns == now_ns && image_hash == process->image_hash)
+        return FAILURE_NONE; /* another thread of it, at this tick */
+    process->checked_ns = now_ns;
+    if (process->space && (image_hash != process->image_hash || space_is_gone(process->space))) {
+        capture->result.execs++;
+        end_space(capture, process);
+    }
+    if (!process->space) {
+        int error = begin_space(capture, process, thread);
+        if (error)
+            return error == -EACCES || error == -EPERM ? FAILURE_NOT_ALLOWED : FAILURE_NO_MAPS;
+    }
+    if (is_map_old(process, now_ns)) {
+        process->space->maps_stale = false;
+        if (read_maps(capture, thread) < 0 && !process->map)
+            return FAILURE_NO_MAPS;
+    }
+    return FAILURE_NONE;
+}
+
+/* ---- samples ---- */
+
+/* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
+static uint64_t take_wall_ns(const struct capture *capture, struct thread *thread)
+{
+    uint64_t since_ns = thread->counted_until_ns;
+    thread->counted_until_ns = capture->now_ns;
+    return capture->options->mode == MODE_WALL && capture->now_ns > since_ns ? capture->now_ns - since_ns : 0;
+}
+
+static struct item *new_sample(struct capture *capture, struct thread *thread, size_t buffer_bytes)
+{
+    struct item *item = take_item(capture, buffer_bytes);
+    if (!item)
+        return NULL;
+    struct process *process = thread->process;
+    item->thread = thread_shared_ref(thread->shared);
+    memcpy(item->comm, thread->comm, sizeof(item->comm));
+    item->space = process->space;
+    item->map = process->map ? address_map_ref(process->map) : NULL;
+    item->ns = take_wall_ns(capture, thread);
+    thread->samples++;
+    return item;
+}
+
+static void put_failure(struct capture *capture, struct thread *thread, enum failure failure)
+{
+    struct item *item = new_sample(capture, thread, 0);
+    if (!item)
+        return;
+    item->failure = failure;
+    pipeline_put(capture->pipeline, item);
+}
+
+/* A thread on its way out answers EPERM too: only one that is still there was refused. */
+static bool has_ended(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
+}
+
+/* Why a thread could not be asked to stop. FAILURE_NONE: because it has ended. */
+static enum failure start_failure(struct capture *capture, const struct thread *thread, int error)
+{
+    struct procfs_status status;
+    switch (error) {
+    case -ESRCH:
+        return FAILURE_NONE;
+    case -EBUSY:
+        return FAILURE_TIMEOUT;
+    case -EPERM:
+        if (has_ended(thread))
+            return FAILURE_NONE;
+        if (procfs_read_status(thread->process->proc_fd, &status) == 0 && status.tracer_pid)
+            return FAILURE_TRACED;
+        refuse(capture, thread->process->pid, &capture->result.target_not_allowed);
+        return FAILURE_NOT_ALLOWED;
+    default:
+        return FAILURE_ERROR;
+    }
+}
+
+/* Gives the sample up as failed, or as none (FAILURE_NONE: its thread has ended, there is nothing to tell). */
+static void drop_sample(struct capture *capture, struct thread *thread, struct item *item, enum failure failure)
+{
+    if (failure == FAILURE_NONE) {
+        if (thread)
+            thread->samples--;
+        pipeline_give_back(capture->pipeline, item);
+        return;
+    }
+    item->failure = failure;
+    pipeline_put(capture->pipeline, item);
+}
+
+static struct flight *free_flight(struct capture *capture)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++)
+        if (!capture->flights[i].item)
+            return &capture->flights[i];
+    return NULL;
+}
+
+/* Asks the thread to stop. The sample comes when it does. */
+static void start_sample(struct capture *capture, struct thread *thread)
+{
+    /* Not too many at once: they would stand still while others are being read. Those that wait for a CPU may take
+     * their time. */
+    if (tracer_in_flight(capture->tracer) >= CROWD)
+        tracer_wait(capture->tracer, -1, clock_now_ns() + CROWD_WAIT_NS, true);
+    size_t copy_bytes = thread->shared->copy_bytes;
+    struct item *item = new_sample(capture, thread, copy_bytes);
+    if (!item)
+        return;
+    struct flight *flight = free_flight(capture);
+    int error = -EBUSY;
+    if (flight) {
+        flight->request = (struct tracer_request){
+            .pid = thread->process->pid,
+            .tid = thread->tid,
+            .buffer = item->buffer,
+            .buffer_bytes = copy_bytes,
+            .mem_fd = item->space->mem_fd,
+            .stack_start_avma = thread->stack.start_avma,
+            .stack_end_avma = thread->stack.end_avma,
+        };
+        error = tracer_start(capture->tracer, &flight->request);
+    }
+    if (error) {
+        drop_sample(capture, thread, item, start_failure(capture, thread, error));
+        return;
+    }
+    flight->item = item;
+    flight->thread = thread;
+    thread->in_flight = item;
+    item->space->in_flight++;
+}
+
+/*
+ * Where its stack is, by maps that may have to be read for it: stacks grow, and new threads have new ones. The item's
+ * map becomes the one of now.
+ */
+static void find_stack(struct capture *capture, struct thread *thread, struct item *item)
+{
+    uint64_t sp = item->registers.value[REGISTER_RSP];
+    uint64_t pc = item->registers.value[REGISTER_PC];
+    const struct extent *extent = address_map_extent(item->map, sp);
+    bool is_new_place = !extent || !codemap_find(&item->map->code, pc);
+    struct process *process = thread ? thread->process : NULL;
+    if (is_new_place && process && process->space == item->space &&
+        (clock_now_ns() - process->map_read_ns > MAP_RETRY_NS ||
+         space_counter(process->space) != process->map_counter) &&
+        read_maps(capture, thread) == 0) {
+        address_map_unref(item->map);
+        item->map = address_map_ref(process->map);
+        extent = address_map_extent(item->map, sp);
+    }
+    item->stack = extent ? *extent : (struct extent){0};
+    if (thread)
+        thread->stack = item->stack;
+}
+
+static enum failure flight_failure(struct capture *capture, const struct tracer_request *request)
+{
+    switch (request->outcome) {
+    case TRACER_CAPTURED:
+        return request->memory_gone ? FAILURE_EXEC : FAILURE_NONE;
+    case TRACER_TIMEOUT:
+        return FAILURE_TIMEOUT;
+    case TRACER_FOREIGN:
+        refuse(capture, request->pid, &capture->result.target_foreign);
+        return FAILURE_FOREIGN;
+    default:
+        return FAILURE_ERROR;
+    }
+}
+
+/* The tracer's word that a flight has ended. */
+static void finish_flight(void *context, struct tracer_request *request)
+{
+    struct capture *capture = context;
+    struct flight *flight = (struct flight *)request;
+    struct item *item = flight->item;
+    struct thread *thread = flight->thread;
+    struct space *space = item->space;
+    flight->item = NULL;
+    if (thread) {
+        thread->in_flight = NULL;
+        cpushare_stopped(&thread->share, request->stopped_ns);
+    }
+    enum failure failure = flight_failure(capture, request);
+    if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
+        item->registers = request->registers;
+        item->bytes_avma = request->bytes_avma;
+        item->bytes = request->bytes;
+        find_stack(capture, thread, item);
+        pipeline_put(capture->pipeline, item);
+    } else {
+        drop_sample(capture, thread, item, request->outcome == TRACER_VANISHED ? FAILURE_NONE : failure);
+    }
+    space->in_flight--;
+    close_space_if_done(capture, space);
+}
+
+/* The thread is freed while its stop is still to come. */
+static void forget_thread(struct capture *capture, const struct thread *thread)
+{
+    for (size_t i = 0; i < TRACER_SLOTS && thread->in_flight; i++)
+        if (capture->flights[i].item && capture->flights[i].thread == thread)
+            capture->flights[i].thread = NULL;
+}
+
+/* ---- choice ---- */
+
+static bool is_wanted(const struct options *options, const struct thread *thread)
+{
+    if (options->thread_count == 0)
+        return true;
+    char number[16];
+    snprintf(number, sizeof(number), "%d", (int)thread->tid);
+    for (size_t i = 0; i < options->thread_count; i++)
+        if (strcmp(options->threads[i], number) == 0 || fnmatch(options->threads[i], thread->comm, 0) == 0)
+            return true;
+    return false;
+}
+
+static void sample_thread(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
+{
+    struct process *process = thread->process;
+    enum failure failure = FAILURE_NONE;
+    if (thread->in_flight) {
+        /* It was asked to stop at an earlier tick and has executed nothing since: its stack is that of this tick too.
+         */
+        thread->in_flight->count++;
+        thread->in_flight->ns += take_wall_ns(capture, thread);
+        return;
+    }
+    if (stat->state == 'D')
+        failure = FAILURE_UNINTERRUPTIBLE; /* would not stop before it is done */
+    else if (stat->state == 't')
+        failure = FAILURE_TRACED; /* never by us at this point */
+    else if (process->unreadable && stat->image_hash == process->image_hash)
+        failure = FAILURE_NOT_ALLOWED;
+    else
+        failure = refresh_process(capture, thread, stat->image_hash);
+    if (failure != FAILURE_NONE)
+        put_failure(capture, thread, failure);
+    else
+        start_sample(capture, thread);
+}
+
+/* Looks at one thread at a tick. -ESRCH: it is gone. */
+static int consider_thread(struct capture *capture, struct thread *thread)
+{
+    bool is_wall = capture->options->mode == MODE_WALL;
+    bool moved;
+    if (thread_look(thread, capture->now_ns, &moved) < 0)
+        return -ESRCH;
+    /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
+    if (!moved && !is_wall && !thread->is_zombie)
+        return 0;
+    struct procfs_stat stat;
+    if (thread_read_stat(thread, &stat) < 0)
+        return -ESRCH;
+    thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
+    thread->seen_off_cpu = stat.state != 'R';
+    memcpy(thread->comm, stat.comm, sizeof(thread->comm));
+    if (thread->is_zombie || !is_wanted(capture->options, thread))
+        return 0;
+    if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
+        sample_thread(capture, thread, &stat);
+    return 0;
+}
+
+/* ---- accounts ---- */
+
+static void add_total(struct capture *capture, struct thread *thread)
+{
+    struct capture_result *result = &capture->result;
+    uint64_t cpu_ns = thread_cpu_ns(thread);
+    result->cpu_ns_threads += cpu_ns;
+    if (thread->samples)
+        result->cpu_ns_sampled += cpu_ns;
+    else
+        result->threads_unsampled++;
+    if (!capture->options->output.value_ns || capture->options->mode != MODE_CPU || (!cpu_ns && !thread->samples) ||
+        !is_wanted(capture->options, thread))
+        return;
+    if (array_room(&result->totals, &capture->total_capacity, result->total_count + 1)) {
+        result->error = -ENOMEM;
+        return;
+    }
+    struct thread_total *total = &result->totals[result->total_count++];
+    *total = (struct thread_total){.shared = thread_shared_ref(thread->shared), .cpu_ns = cpu_ns};
+    memcpy(total->comm, thread->comm, sizeof(total->comm));
+}
+
+static void thread_gone(struct capture *capture, struct thread *thread)
+{
+    add_total(capture, thread);
+    forget_thread(capture, thread);
+    targets_remove_thread(&capture->targets, thread);
+}
+
+static void account_process(struct capture *capture, struct process *process)
+{
+    uint64_t cpu_ns = process->last_cpu_ns - process->first_cpu_ns;
+    uint64_t known_ns = process->known_cpu_ns;
+    for (size_t i = 0; i < process->thread_count; i++)
+        known_ns += thread_cpu_ns(process->threads[i]);
+    /* The clock was read a little before its last thread's counters. */
+    capture->result.cpu_ns_target += cpu_ns > known_ns ? cpu_ns : known_ns;
+}
+
+static void process_gone(struct capture *capture, struct process *process)
+{
+    account_process(capture, process);
+    for (size_t i = 0; i < process->thread_count; i++) {
+        add_total(capture, process->threads[i]);
+        forget_thread(capture, process->threads[i]);
+    }
+    end_space(capture, process);
+    targets_remove_process(&capture->targets, process);
+}
+
+static bool is_over(const struct process *process)
+{
+    for (size_t i = 0; i < process->thread_count; i++)
+        if (!process->threads[i]->is_zombie)
+            return false;
+    /* Asked once more: between two looks an exec can have put another thread in the main thread's place. */
+    return procfs_is_dead(process->proc_fd);
+}
+
+/* ---- the thread ---- */
+
+static void consider_process(struct capture *capture, struct process *process)
+{
+    process_read_cpu(process, capture->now_ns, false);
+    for (size_t i = 0; i < process->thread_count;) {
+        struct thread *thread = process->threads[i];
+        if (consider_thread(capture, thread) == 0)
+            i++;
+        else
+            thread_gone(capture, thread);
+    }
+}
+
+static void tick(struct capture *capture)
+{
+    capture->now_ns = clock_now_ns();
+    ticker_begin(&capture->ticker, capture->now_ns);
+    watch_poll(&capture->watch, &capture->targets, capture->now_ns);
+    tracer_watch_begin(capture->tracer);
+    for (size_t i = 0; i < capture->targets.process_count; i++)
+        consider_process(capture, capture->targets.processes[i]);
+    tracer_watch_end(capture->tracer);
+    for (size_t i = 0; i < capture->targets.process_count;) {
+        struct process *process = capture->targets.processes[i];
+        if (is_over(process))
+            process_gone(capture, process);
+        else
+            i++;
+    }
+    capture->threads_now = capture->targets.thread_count;
+    ticker_end(&capture->ticker, clock_now_ns());
+}
+
+static void last_look(struct capture *capture)
+{
+    uint64_t now_ns = clock_now_ns();
+    ticker_finish(&capture->ticker, now_ns);
+    capture->result.threads_seen = capture->targets.threads_seen;
+    capture->result.threads_vanished = capture->targets.threads_vanished;
+    capture->result.processes_seen = capture->targets.processes_seen;
+    while (capture->targets.process_count) {
+        struct process *process = capture->targets.processes[0];
+        process_read_cpu(process, now_ns, true);
+        for (size_t i = 0; i < process->thread_count; i++) {
+            bool moved;
+            thread_look(process->threads[i], now_ns, &moved); /* a zombie still has its counters */
+        }
+        process_gone(capture, process);
+    }
+    capture->result.ticker = capture->ticker;
+    capture->result.wall_ns = now_ns - capture->started_ns;
+}
+
+/* Paused: lets go of everything, and waits. */
+static void rest(struct capture *capture)
+{
+    tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    pthread_mutex_lock(&capture->mutex);
+    capture->at_rest = true;
+    pthread_cond_broadcast(&capture->changed);
+    while (capture->paused && !capture->stopping)
+        pthread_cond_wait(&capture->changed, &capture->mutex);
+    capture->at_rest = false;
+    pthread_mutex_unlock(&capture->mutex);
+}
+
+/* What other threads have asked for. Returns false when sampling ends. */
+static bool obey(struct capture *capture)
+{
+    eventfd_t count;
+    eventfd_read(capture->wake_fd, &count);
+    pthread_mutex_lock(&capture->mutex);
+    bool paused = capture->paused;
+    bool stopping = capture->stopping;
+    pthread_mutex_unlock(&capture->mutex);
+    if (paused && !stopping)
+        rest(capture);
+    return !stopping;
+}
+
+static void *capture_loop(void *context)
+{
+    struct capture *capture = context;
+    pthread_setname_np(pthread_self(), "capture");
+    /* Ticks on time: the default slack of a sleep is 50 us. This thread's alone. */
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    slice_ask_short();
+    tracer_set_sink(capture->tracer, finish_flight, capture);
+    for (;;) {
+        if (tracer_wait(capture->tracer, capture->wake_fd, capture->ticker.deadline_ns, false)) {
+            if (!obey(capture))
+                break;
+            continue;
+        }
+        tick(capture);
+        if (capture->targets.process_count == 0 || capture->result.error) {
+            eventfd_write(capture->ended_fd, 1);
+            break;
+        }
+    }
+    tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    last_look(capture);
+    pthread_mutex_lock(&capture->mutex);
+    capture->at_rest = true;
+    pthread_cond_broadcast(&capture->changed);
+    pthread_mutex_unlock(&capture->mutex);
+    eventfd_write(capture->done_fd, 1);
+    return NULL;
+}
+
+static void set_flag(struct capture *capture, bool *flag, bool value)
+{
+    pthread_mutex_lock(&capture->mutex);
+    *flag = value;
+    pthread_cond_broadcast(&capture->changed);
+    pthread_mutex_unlock(&capture->mutex);
+    eventfd_write(capture->wake_fd, 1);
+}
+
+void capture_pause(struct capture *capture)
+{
+    set_flag(capture, &capture->paused, true);
+    pthread_mutex_lock(&capture->mutex);
+    while (!capture->at_rest)
+        pthread_cond_wait(&capture->changed, &capture->mutex);
+    pthread_mutex_unlock(&capture->mutex);
+}
+
+void capture_resume(struct capture *capture)
+{
+    set_flag(capture, &capture->paused, false);
+}
+
+static int add_targets(struct capture *capture, const struct capture_target *targets, size_t count, bool launched)
+{
+    for (size_t i = 0; i < count; i++) {
+        int error = watch_add(&capture->watch, &capture->targets, targets[i].pid, targets[i].proc_fd, launched);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
+                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
+                  int ended_fd, struct capture **ret_capture)
+{
+    struct capture *capture = calloc(1, sizeof(*capture));
+    if (!capture)
+        return -ENOMEM;
+    pthread_mutex_init(&capture->mutex, NULL);
+    pthread_cond_init(&capture->changed, NULL);
+    capture->options = options;
+    capture->pipeline = pipeline;
+    capture->images = images;
+    capture->tracer = tracer;
+    capture->ended_fd = ended_fd;
+    capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    capture->started_ns = clock_now_ns();
+    uint64_t seed = hash_pair(capture->started_ns, (uint64_t)getpid());
+    watch_init(&capture->watch, options->children, seed);
+    int error = capture->wake_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
+    if (!error)
+        error = add_targets(capture, targets, target_count, launched);
+    ticker_init(&capture->ticker, options->rate_hz, options->jitter, hash_u64(seed), clock_now_ns());
+    if (!error)
+        error = -pthread_create(&capture->thread, NULL, capture_loop, capture);
+    if (error) {
+        capture_free(capture);
+        return error;
+    }
+    *ret_capture = capture;
+    return 0;
+}
+
+void capture_ask_stop(struct capture *capture)
+{
+    set_flag(capture, &capture->stopping, true);
+}
+
+int capture_done_fd(const struct capture *capture)
+{
+    return capture->done_fd;
+}
+
+void capture_join(struct capture *capture)
+{
+    pthread_join(capture->thread, NULL);
+}
+
+uint64_t capture_threads_now(const struct capture *capture)
+{
+    return capture->threads_now;
+}
+
+const struct capture_result *capture_result(const struct capture *capture)
+{
+    return &capture->result;
+}
+
+struct space *const *capture_spaces(const struct capture *capture, size_t *ret_count)
+{
+    *ret_count = capture->space_count;
+    return capture->spaces;
+}
+
+void capture_free(struct capture *capture)
+{
+    if (!capture)
+        return;
+    for (size_t i = 0; i < capture->result.total_count; i++)
+        thread_shared_unref(capture->result.totals[i].shared);
+    free(capture->result.totals);
+    for (size_t i = 0; i < capture->space_count; i++)
+        space_free(capture->spaces[i]);
+    free(capture->spaces);
+    targets_deinit(&capture->targets);
+    watch_deinit(&capture->watch);
+    if (capture->wake_fd >= 0)
+        close(capture->wake_fd);
+    if (capture->done_fd >= 0)
+        close(capture->done_fd);
+    pthread_cond_destroy(&capture->changed);
+    pthread_mutex_destroy(&capture->mutex);
+    free(capture);
+}

@@ -1,0 +1,82 @@
+/*
+ * The capture thread: at each tick it chooses the threads to sample, has the tracer stop and copy them, and hands the
+ * snapshots on. It owns the targets and the tracer.
+ */
+#ifndef SAMPLER_CAPTURE_H
+#define SAMPLER_CAPTURE_H
+
+#include "sampler/images.h"
+#include "sampler/options.h"
+#include "sampler/pipeline.h"
+#include "sampler/ticker.h"
+#include "sampler/tracer.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* CPU time of one thread, for profiles in nanoseconds. */
+struct thread_total {
+    struct thread_shared *shared; /* owned reference */
+    char comm[PROCFS_COMM_BYTES];
+    uint64_t cpu_ns;
+};
+
+/* Valid after capture_join. */
+struct capture_result {
+    struct ticker ticker;
+    uint64_t wall_ns;
+    uint64_t cpu_ns_target;  /* of all processes, by their own clocks */
+    uint64_t cpu_ns_sampled; /* of the threads that have a sample */
+    uint64_t cpu_ns_threads; /* of the threads that were seen */
+    uint64_t threads_seen;
+    uint64_t threads_vanished;
+    uint64_t threads_unsampled; /* seen, never sampled */
+    uint64_t processes_seen;
+    uint64_t execs;
+    struct thread_total *totals; /* only with --value ns in cpu mode; owned */
+    size_t total_count;
+    bool target_not_allowed; /* some process could not be read or stopped for lack of rights */
+    bool target_foreign;     /* some process runs 32-bit code */
+    pid_t refused_pid;       /* of the above, the first one */
+    int error;               /* the thread gave up: a negative errno */
+};
+
+struct capture_target {
+    pid_t pid;
+    int proc_fd; /* consumed by capture_start on success */
+};
+
+struct capture;
+
+/*
+ * Starts the thread and the tracer. `targets` are the processes that the user named, or the one launched (`launched`).
+ * `ended_fd` is an eventfd that is written when no process is left or the thread gave up. Returns 0 or a negative
+ * errno.
+ */
+int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
+                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
+                  int ended_fd, struct capture **ret_capture);
+
+/*
+ * Ends sampling, in three steps because the caller has to go on watching the tracer meanwhile: ask, wait until the done
+ * descriptor (an eventfd, borrowed) is readable, join. Then no thread of the target is stopped or traced, and the last
+ * counters were taken.
+ */
+void capture_ask_stop(struct capture *capture);
+int capture_done_fd(const struct capture *capture);
+void capture_join(struct capture *capture);
+
+/* Between these two the thread is at rest and nothing is stopped: for a sampler that is stopped itself (Ctrl-Z). */
+void capture_pause(struct capture *capture);
+void capture_resume(struct capture *capture);
+
+/* For progress; any thread. */
+uint64_t capture_threads_now(const struct capture *capture);
+
+const struct capture_result *capture_result(const struct capture *capture);            /* after capture_join */
+struct space *const *capture_spaces(const struct capture *capture, size_t *ret_count); /* after capture_join */
+void capture_free(struct capture *capture); /* spaces included: after pipeline_stop */
+
+#endif

@@ -1,0 +1,23 @@
+/* What depends on the processor in taking a snapshot: a table, one per architecture, chosen when the program is built.
+ */
+#ifndef SAMPLER_CAPTURE_ARCH_H
+#define SAMPLER_CAPTURE_ARCH_H
+
+#include "unwind/snapshot.h"
+
+#include <sys/types.h>
+
+struct capture_arch {
+    /*
+     * Registers of a thread in ptrace-stop of the calling thread. Returns 0, -ESRCH (it was killed), or -ENOEXEC when
+     * it runs code of another word size (the kernel then returns a smaller register set). Two system calls at most, no
+     * allocation.
+     */
+    int (*read_registers)(pid_t tid, struct registers *ret);
+    /* How far below the stack pointer a function may keep data (the red zone). */
+    uint64_t red_zone_bytes;
+};
+
+extern const struct capture_arch capture_arch;
+
+#endif

@@ -1,0 +1,144 @@
+#include "sampler/images.h"
+
+#include "common/array.h"
+#include "common/fileio.h"
+#include "common/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* A vDSO is two pages; a mapping that calls itself so and is huge is none of ours. */
+enum { VDSO_LIMIT_BYTES = 1 << 20 };
+
+struct known_image {
+    struct image *image; /* owned */
+    uint64_t dev;
+    uint64_t inode;
+    uint64_t content_hash; /* images from memory: of their bytes */
+};
+
+struct images {
+    struct known_image *items; /* number - 1 */
+    size_t count;
+    size_t capacity;
+};
+
+struct images *images_new(void)
+{
+    return calloc(1, sizeof(struct images));
+}
+
+void images_free(struct images *images)
+{
+    if (!images)
+        return;
+    for (size_t i = 0; i < images->count; i++)
+        image_free(images->items[i].image);
+    free(images->items);
+    free(images);
+}
+
+const struct image *images_get(const struct images *images, uint32_t number)
+{
+    return number && number <= images->count ? images->items[number - 1].image : NULL;
+}
+
+static int images_push(struct images *images, const struct known_image *known, uint32_t *ret_number)
+{
+    int error = array_room(&images->items, &images->capacity, images->count + 1);
+    if (error) {
+        image_free(known->image);
+        return error;
+    }
+    images->items[images->count++] = *known;
+    *ret_number = (uint32_t)images->count;
+    return 0;
+}
+
+static bool is_stacked_fs(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 &&
+           ((unsigned long)fs.f_type == OVERLAYFS_SUPER_MAGIC || (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC);
+}
+
+/* Opens without waiting (a FIFO may lie at the path by now) and without becoming anything's terminal. */
+static int open_regular(int dirfd, const char *path)
+{
+    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int open_mapped_file(int proc_fd, pid_t tid, const struct mapping *mapping, const char *path)
+{
+    char link[PATH_MAX + 32];
+    snprintf(link, sizeof(link), "map_files/%llx-%llx", (unsigned long long)mapping->start_avma,
+             (unsigned long long)mapping->end_avma);
+    int fd = open_regular(proc_fd, link);
+    if (fd >= 0)
+        return fd;
+    snprintf(link, sizeof(link), "task/%d/root%s", (int)tid, path);
+    fd = open_regular(proc_fd, link);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fd;
+    /* Stacked file systems show another device, and some another inode, in maps than in stat. */
+    if (st.st_ino == mapping->inode || is_stacked_fs(fd))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int images_add_file(struct images *images, int proc_fd, pid_t tid, const struct mapping *mapping, uint32_t *ret_number)
+{
+    for (size_t i = 0; i < images->count; i++) {
+        const struct known_image *known = &images->items[i];
+        if (known->inode == mapping->inode && known->dev == mapping->dev) {
+            *ret_number = (uint32_t)(i + 1);
+            return 0;
+        }
+    }
+    char path[PATH_MAX];
+    mapping_path(mapping, path, sizeof(path));
+    struct known_image known = {.dev = mapping->dev, .inode = mapping->inode};
+    int error = image_open(open_mapped_file(proc_fd, tid, mapping, path), path, &known.image);
+    return error ? error : images_push(images, &known, ret_number);
+}
+
+int images_add_vdso(struct images *images, int mem_fd, const struct mapping *mapping, uint32_t *ret_number)
+{
+    size_t size = mapping->end_avma - mapping->start_avma;
+    uint8_t *bytes = size <= VDSO_LIMIT_BYTES ? calloc(1, size) : NULL;
+    if (!bytes)
+        return size <= VDSO_LIMIT_BYTES ? -ENOMEM : -EFBIG;
+    ssize_t got = fileio_pread(mem_fd, bytes, size, mapping->start_avma);
+    if (got != (ssize_t)size)
+        memset(bytes, 0, size); /* an image without content: named "[vdso]" all the same */
+    struct known_image known = {.content_hash = hash_bytes(bytes, size) | 1};
+    for (size_t i = 0; i < images->count; i++) {
+        size_t other_size;
+        const void *other = images->items[i].content_hash == known.content_hash
+                                ? image_memory(images->items[i].image, &other_size)
+                                : NULL;
+        if (other && other_size == size && memcmp(other, bytes, size) == 0) {
+            free(bytes);
+            *ret_number = (uint32_t)(i + 1);
+            return 0;
+        }
+    }
+    int error = image_open_memory(bytes, size, "[vdso]", &known.image);
+    return error ? error : images_push(images, &known, ret_number);
+}

@@ -1,0 +1,376 @@
+#include "sampler/options.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: sampler [OPTION]... -p PID[,PID]...       sample running processes\n"
+    "       sampler [OPTION]... -- PROGRAM [ARG]...   launch a program and sample it\n"
+    "\n"
+    "Takes the stacks of a program's threads at regular ticks, from outside, and writes how often each was seen.\n"
+    "Ctrl-C ends the sampling, releases the target and writes the profile.\n"
+    "\n"
+    "What to sample\n"
+    "  -p, --pid PID[,PID]...   attach to these processes; may be repeated\n"
+    "  -t, --thread TID|GLOB    only these threads, by id or by a shell pattern on the name; may be repeated\n"
+    "      --children, --no-children\n"
+    "                           follow forked and exec'ed processes (default: with a launched program, not with -p)\n"
+    "How\n"
+    "  -r, --rate HZ            sampling ticks a second, 1 to 10000 (default 99)\n"
+    "  -d, --duration TIME      stop after 10, 0.5, 30s, 5m (default: Ctrl-C or the target's end)\n"
+    "  -m, --mode cpu|wall      cpu: only time on a CPU; wall: every thread, running or blocked (default cpu)\n"
+    "  -u, --unwind auto|fp|dwarf\n"
+    "                           auto: by the unwind information of each frame's code, frame pointers where there is "
+    "none;\n"
+    "                           fp: frame pointers, unwind information where they cannot be believed;\n"
+    "                           dwarf: unwind information only (default auto)\n"
+    "      --max-depth N        keep the N innermost frames (default 4096)\n"
+    "      --jitter on|off      randomise each tick inside its period (default on)\n"
+    "What comes out\n"
+    "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
+    "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
+    "      --value samples|ns   what the number on a collapsed line counts (default samples)\n"
+    "      --threads            root frame is \"name (tid)\" instead of \"name\"\n"
+    "      --stats FILE         write the run's counters there, as JSON\n"
+    "  -q, --quiet              only errors on standard error\n"
+    "  -v, --verbose            more on standard error\n"
+    "  -h, --help               this text\n"
+    "      --version            the version\n"
+    "\n"
+    "Exit status: the launched program's own (128+N when signal N killed it; 127 not found, 126 not executable);\n"
+    "with -p 0 when a profile was written, 1 when not; 2 for a wrong command line.\n"
+    "\n"
+    "Example: sampler -d 10 -p 1234 | flamegraph.pl > flame.svg\n";
+
+const char *options_help(void)
+{
+    return help;
+}
+
+enum {
+    OPT_MAX_DEPTH = 256,
+    OPT_JITTER,
+    OPT_CHILDREN,
+    OPT_NO_CHILDREN,
+    OPT_VALUE,
+    OPT_THREADS,
+    OPT_STATS,
+    OPT_VERSION,
+    OPT_LATER /* in the contract, not in this version */
+};
+
+static const struct option long_options[] = {
+    {"pid", required_argument, NULL, 'p'},
+    {"thread", required_argument, NULL, 't'},
+    {"rate", required_argument, NULL, 'r'},
+    {"duration", required_argument, NULL, 'd'},
+    {"mode", required_argument, NULL, 'm'},
+    {"unwind", required_argument, NULL, 'u'},
+    {"max-depth", required_argument, NULL, OPT_MAX_DEPTH},
+    {"jitter", required_argument, NULL, OPT_JITTER},
+    {"children", no_argument, NULL, OPT_CHILDREN},
+    {"no-children", no_argument, NULL, OPT_NO_CHILDREN},
+    {"format", required_argument, NULL, 'f'},
+    {"output", required_argument, NULL, 'o'},
+    {"value", required_argument, NULL, OPT_VALUE},
+    {"threads", no_argument, NULL, OPT_THREADS},
+    {"stats", required_argument, NULL, OPT_STATS},
+    {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"lines", no_argument, NULL, OPT_LATER},
+    {"no-inlines", no_argument, NULL, OPT_LATER},
+    {"kernel", no_argument, NULL, OPT_LATER},
+    {"helper", no_argument, NULL, OPT_LATER},
+    {NULL, 0, NULL, 0},
+};
+
+/* One of a few words; the index, or -1. */
+static int word_index(const char *text, const char *const words[])
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(text, words[i]) == 0)
+            return i;
+    return -1;
+}
+
+static bool wrong(struct strbuf *error, const char *option, const char *value, const char *expected)
+{
+    strbuf_addf(error, "bad value '%s' for %s: expected %s", value, option, expected);
+    return false;
+}
+
+/* "10", "0.5", "30s", "5m": seconds unless a unit says otherwise, at most nine digits behind the point count. */
+static bool parse_duration(const char *text, uint64_t *ret_ns)
+{
+    const char *end = text + strlen(text);
+    uint64_t seconds = 0;
+    uint64_t fraction_ns = 0;
+    bool any = parse_u64(&text, end, &seconds);
+    if (text < end && *text == '.') {
+        text++;
+        for (uint64_t unit = NS_PER_SEC / 10; text < end && *text >= '0' && *text <= '9'; text++, unit /= 10) {
+            fraction_ns += (uint64_t)(*text - '0') * unit;
+            any = true;
+        }
+    }
+    uint64_t scale = 1;
+    if (text < end && (*text == 's' || *text == 'm'))
+        scale = *text++ == 'm' ? 60 : 1;
+    if (!any || text != end || seconds > UINT32_MAX / scale)
+        return false;
+    *ret_ns = (seconds * NS_PER_SEC + fraction_ns) * scale;
+    return *ret_ns > 0;
+}
+
+static bool add_pids(struct options *options, const char *text, size_t *capacity, struct strbuf *error)
+{
+    const char *cursor = text;
+    const char *end = text + strlen(text);
+    for (;;) {
+        uint64_t pid;
+        if (!parse_u64(&cursor, end, &pid) || pid == 0 || pid > INT_MAX || (cursor < end && *cursor != ','))
+            return wrong(error, "--pid", text, "process ids, separated by commas");
+        if (array_room(&options->pids, capacity, options->pid_count + 1)) {
+            strbuf_adds(error, "out of memory");
+            return false;
+        }
+        bool known = false;
+        for (size_t i = 0; i < options->pid_count; i++)
+            known = known || options->pids[i] == (pid_t)pid;
+        if (!known)
+            options->pids[options->pid_count++] = (pid_t)pid;
+        if (cursor == end)
+            return true;
+        cursor++;
+    }
+}
+
+struct parse {
+    struct options *options;
+    struct strbuf *error;
+    size_t pid_capacity;
+    size_t thread_capacity;
+    const char *format_name;
+    int children; /* -1: by default */
+};
+
+static bool parse_how(struct parse *parse, int option, const char *value)
+{
+    struct options *options = parse->options;
+    uint64_t number;
+    int word;
+    switch (option) {
+    case 'r':
+        if (!parse_number(value, &number) || number < 1 || number > 10000)
+            return wrong(parse->error, "--rate", value, "1 to 10000 ticks a second");
+        options->rate_hz = (unsigned)number;
+        return true;
+    case 'd':
+        if (!parse_duration(value, &options->duration_ns))
+            return wrong(parse->error, "--duration", value, "a time like 10, 0.5, 30s or 5m");
+        return true;
+    case 'm':
+        word = word_index(value, (const char *const[]){"cpu", "wall", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--mode", value, "cpu or wall");
+        options->mode = word ? MODE_WALL : MODE_CPU;
+        return true;
+    case 'u':
+        word = word_index(value, (const char *const[]){"auto", "fp", "dwarf", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--unwind", value, "auto, fp or dwarf");
+        options->unwind = (const enum unwind_mode[]){UNWIND_AUTO, UNWIND_FP, UNWIND_DWARF}[word];
+        return true;
+    case OPT_MAX_DEPTH:
+        if (!parse_number(value, &number) || number < 1 || number > 1000000)
+            return wrong(parse->error, "--max-depth", value, "1 to 1000000 frames");
+        options->max_depth = (size_t)number;
+        return true;
+    case OPT_JITTER:
+        word = word_index(value, (const char *const[]){"off", "on", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--jitter", value, "on or off");
+        options->jitter = word == 1;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool parse_what(struct parse *parse, int option, const char *value)
+{
+    struct options *options = parse->options;
+    int word;
+    switch (option) {
+    case 'p':
+        return add_pids(options, value, &parse->pid_capacity, parse->error);
+    case 't':
+        if (!*value)
+            return wrong(parse->error, "--thread", value, "a thread id or a pattern");
+        if (array_room(&options->threads, &parse->thread_capacity, options->thread_count + 1)) {
+            strbuf_adds(parse->error, "out of memory");
+            return false;
+        }
+        options->threads[options->thread_count++] = value;
+        return true;
+    case OPT_CHILDREN:
+    case OPT_NO_CHILDREN:
+        parse->children = option == OPT_CHILDREN;
+        return true;
+    case 'f':
+        parse->format_name = value;
+        return true;
+    case 'o':
+        if (!*value)
+            return wrong(parse->error, "--output", value, "a file name, or - for standard output");
+        options->output_path = value;
+        return true;
+    case OPT_VALUE:
+        word = word_index(value, (const char *const[]){"samples", "ns", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--value", value, "samples or ns");
+        options->output.value_ns = word == 1;
+        return true;
+    case OPT_THREADS:
+        options->output.show_threads = true;
+        return true;
+    case OPT_STATS:
+        if (!*value)
+            return wrong(parse->error, "--stats", value, "a file name");
+        options->stats_path = value;
+        return true;
+    case 'q':
+        options->verbosity = -1;
+        return true;
+    case 'v':
+        options->verbosity = options->verbosity < 0 ? 1 : options->verbosity + 1;
+        return true;
+    default:
+        return parse_how(parse, option, value);
+    }
+}
+
+/* What getopt did not understand, in words. */
+static void tell_unknown(struct strbuf *error, int result, const char *argument)
+{
+    if (result == OPT_LATER)
+        strbuf_addf(error, "option %s is not in this version", argument);
+    else if (result == ':')
+        strbuf_addf(error, "option '%s' needs a value", argument);
+    else if (optopt > 0 && optopt < 256 && strncmp(argument, "--", 2) != 0)
+        strbuf_addf(error, "unknown option '-%c'", optopt);
+    else if (optopt && strchr(argument, '='))
+        strbuf_addf(error, "option '%.*s' takes no value", (int)strcspn(argument, "="), argument);
+    else
+        strbuf_addf(error, "unknown option '%s'", argument);
+}
+
+static bool choose_format(struct parse *parse)
+{
+    struct options *options = parse->options;
+    const char *named = parse->format_name;
+    if (named) {
+        options->format = output_find_format(named);
+        if (!options->format)
+            return wrong(parse->error, "--format", named, "collapsed");
+    } else if (options->output_path) {
+        options->format = output_find_suffix(options->output_path);
+    }
+    if (!options->format)
+        options->format = output_find_format("collapsed");
+    if (!options->format->write) {
+        strbuf_addf(parse->error, "format '%s' is not in this version: use -f collapsed", options->format->name);
+        return false;
+    }
+    return true;
+}
+
+static bool check_whole(struct parse *parse, int argc, char **argv, int first, bool has_dashes)
+{
+    struct options *options = parse->options;
+    if (!has_dashes && first < argc) {
+        static const char *const commands[] = {"report", "dump", "top", "diff", "compare", NULL};
+        if (word_index(argv[first], commands) >= 0)
+            strbuf_addf(parse->error, "command '%s' is not in this version", argv[first]);
+        else
+            strbuf_addf(parse->error, "unexpected argument '%s': a program to launch goes behind --", argv[first]);
+        return false;
+    }
+    if (has_dashes && first >= argc) {
+        strbuf_adds(parse->error, "no program behind --");
+        return false;
+    }
+    if (has_dashes)
+        options->program = argv + first;
+    if (options->program && options->pid_count) {
+        strbuf_adds(parse->error, "-p and -- exclude each other");
+        return false;
+    }
+    if (!options->program && !options->pid_count) {
+        strbuf_adds(parse->error, "nothing to sample: give -p PID or -- PROGRAM");
+        return false;
+    }
+    options->children = parse->children >= 0 ? parse->children == 1 : options->program != NULL;
+    return choose_format(parse);
+}
+
+/* True when getopt stopped behind a "--", which is what makes the rest a program. */
+static bool stopped_at_dashes(char **argv, int index)
+{
+    return index > 1 && strcmp(argv[index - 1], "--") == 0;
+}
+
+static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
+{
+    *ret_options = (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .unwind = UNWIND_AUTO};
+    struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
+    optind = 0; /* glibc: start over, also when a test parses twice */
+    opterr = 0;
+    bool dashes = false;
+    for (;;) {
+        int before = optind ? optind : 1;
+        optopt = 0;
+        int option = getopt_long(argc, argv, "+:p:t:r:d:m:u:f:o:qvh", long_options, NULL);
+        if (option == -1) {
+            dashes = stopped_at_dashes(argv, optind) && optind > before;
+            break;
+        }
+        if (option == 'h')
+            return OPTIONS_HELP;
+        if (option == OPT_VERSION)
+            return OPTIONS_VERSION;
+        if (option == '?' || option == ':' || option == OPT_LATER) {
+            tell_unknown(ret_error, option, argv[before]);
+            return OPTIONS_WRONG;
+        }
+        if (!parse_what(&parse, option, optarg))
+            return OPTIONS_WRONG;
+    }
+    return check_whole(&parse, argc, argv, optind, dashes) ? OPTIONS_RUN : OPTIONS_WRONG;
+}
+
+enum options_result options_parse(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
+{
+    enum options_result result = parse_all(argc, argv, ret_options, ret_error);
+    /* The message quotes arguments, which may hold anything; it stays one line. */
+    for (size_t i = 0; i < ret_error->size; i++)
+        if ((unsigned char)ret_error->data[i] < ' ' || ret_error->data[i] == 0x7f)
+            ret_error->data[i] = '?';
+    return result;
+}
+
+void options_deinit(struct options *options)
+{
+    free(options->pids);
+    free(options->threads);
+    *options = (struct options){0};
+}

@@ -1,0 +1,55 @@
+/* The command line. Parsing only: nothing is opened, attached or printed here. */
+#ifndef SAMPLER_OPTIONS_H
+#define SAMPLER_OPTIONS_H
+
+#include "common/strbuf.h"
+#include "output/output.h"
+#include "unwind/unwind.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum sample_mode { MODE_CPU, MODE_WALL };
+
+struct options {
+    /* Exactly one of the two: pids to attach to, or a program to launch (NULL-ended argv, borrowed from main). */
+    pid_t *pids;
+    size_t pid_count;
+    char **program;
+
+    const char **threads; /* thread ids and globs; none: all */
+    size_t thread_count;
+    unsigned rate_hz;
+    uint64_t duration_ns; /* 0: until the end */
+    enum sample_mode mode;
+    enum unwind_mode unwind;
+    size_t max_depth;
+    bool jitter;
+    bool children;
+    const struct output_format *format;
+    const char *output_path; /* NULL or "-": standard output */
+    struct output_options output;
+    const char *stats_path; /* NULL: none */
+    int verbosity;          /* -1 quiet, 0, 1 and more: verbose */
+};
+
+enum options_result {
+    OPTIONS_RUN,     /* do the main job */
+    OPTIONS_HELP,    /* print the help and leave with 0 */
+    OPTIONS_VERSION, /* print the version and leave with 0 */
+    OPTIONS_WRONG    /* usage error: `ret_error` has the line to print */
+};
+
+/*
+ * Reads argv into *ret_options, which options_deinit frees in every case. `ret_error` (an empty strbuf of the caller)
+ * gets one line without newline for OPTIONS_WRONG.
+ */
+enum options_result options_parse(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error);
+void options_deinit(struct options *options);
+
+/* The help text: static. */
+const char *options_help(void);
+
+#endif

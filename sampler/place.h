@@ -1,0 +1,19 @@
+/* Between addresses in a target and places in a profile, and from places to names. */
+#ifndef SAMPLER_PLACE_H
+#define SAMPLER_PLACE_H
+
+#include "profile/profile.h"
+#include "sampler/space.h"
+#include "unwind/stack.h"
+
+/* Where the code of this frame is, by the maps of its time. Any thread. */
+struct place place_of_frame(const struct space *space, const struct address_map *map, const struct frame *frame);
+
+/*
+ * Gives every frame of the profile its name: from the image's symbols, or the perf map of its space; else a stand-in in
+ * brackets. `spaces` is indexed by number - 1. Returns 0 or -ENOMEM.
+ */
+int place_name_all(struct profile *profile, const struct images *images, struct space *const *spaces,
+                   size_t space_count);
+
+#endif

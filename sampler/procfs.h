@@ -1,0 +1,77 @@
+/*
+ * What /proc says, as numbers. Parsers take bytes and know their end; readers take a directory descriptor of /proc/PID,
+ * which stays bound to that process: when its pid is used again, reads through the old descriptor fail with ESRCH.
+ * Source of the formats: proc(5) and fs/proc/array.c of the kernel.
+ */
+#ifndef SAMPLER_PROCFS_H
+#define SAMPLER_PROCFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { PROCFS_COMM_BYTES = 64 }; /* 16 for user threads; kernel workers have longer ones */
+
+/* /proc/PID/stat and /proc/PID/task/TID/stat: "42 (a b) c) R 1 ..." */
+struct procfs_stat {
+    char comm[PROCFS_COMM_BYTES];
+    char state; /* R running or runnable, S sleeping, D uninterruptible, T stopped, t traced, Z zombie, X dead */
+    pid_t ppid;
+    uint64_t flags; /* PF_* of the kernel */
+    /*
+     * Made of where program text starts and ends and where the first stack starts (fields 26 to 28): another value is
+     * another program image, after exec. All three are 0 where reading them is not allowed.
+     */
+    uint64_t image_hash;
+};
+bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
+
+#define PROCFS_PF_KTHREAD 0x00200000U
+
+/* /proc/PID/task/TID/schedstat: "run_ns wait_ns slices"; all zero where the kernel does not keep them. */
+struct procfs_schedstat {
+    uint64_t run_ns;  /* on a CPU */
+    uint64_t wait_ns; /* runnable, waiting for one; counted when the wait ends */
+    uint64_t slices;
+};
+bool procfs_parse_schedstat(const char *text, size_t size, struct procfs_schedstat *ret);
+
+/* /proc/PID/status, the lines that are of use here. */
+struct procfs_status {
+    pid_t tgid;
+    pid_t ppid;
+    pid_t tracer_pid;
+    pid_t innermost_tgid; /* last number of NStgid: the pid as the process itself sees it */
+    uid_t real_uid, effective_uid, fs_uid;
+    gid_t effective_gid;
+    char state;
+};
+bool procfs_parse_status(const char *text, size_t size, struct procfs_status *ret);
+
+/* /proc/PID/statm, in pages: "size resident shared text lib data dt". `size` - `data` moves when code is mapped. */
+bool procfs_parse_statm(const char *text, size_t size, uint64_t *ret_size_pages, uint64_t *ret_data_pages);
+
+/* Last field of /proc/loadavg: the newest pid or tid in our pid namespace (and those below it). */
+bool procfs_parse_last_pid(const char *text, size_t size, pid_t *ret);
+
+/* Opens /proc/PID as a directory. Returns the descriptor or a negative errno. */
+int procfs_open_process(pid_t pid);
+
+int procfs_read_status(int proc_fd, struct procfs_status *ret);               /* 0 or a negative errno */
+int procfs_read_stat(int proc_fd, const char *path, struct procfs_stat *ret); /* path below /proc/PID */
+int procfs_pread_stat(int fd, struct procfs_stat *ret);                       /* of an open stat file */
+int procfs_pread_schedstat(int fd, struct procfs_schedstat *ret);
+
+/* True when the process has ended: gone, or a zombie without other threads. (A main thread that ended alone is a zombie
+ * too.) */
+bool procfs_is_dead(int proc_fd);
+
+/* Calls `found` for each thread id below task/, in no order. Returns 0, or the first non-zero of `found`, or a negative
+ * errno. */
+int procfs_each_thread(int proc_fd, int (*found)(void *context, pid_t tid), void *context);
+
+/* The same for each child process of each thread. Needs CONFIG_PROC_CHILDREN; finds none without. */
+int procfs_each_child(int proc_fd, int (*found)(void *context, pid_t pid), void *context);
+
+#endif

@@ -1,0 +1,549 @@
+#include "sampler/session.h"
+
+#include "common/clock.h"
+#include "common/fileio.h"
+#include "sampler/attach.h"
+#include "sampler/capture.h"
+#include "sampler/launch.h"
+#include "sampler/outfile.h"
+#include "sampler/pipeline.h"
+#include "sampler/place.h"
+#include "sampler/procfs.h"
+#include "sampler/signals.h"
+#include "sampler/stats.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    STATUS_TROUBLE = 1,
+    STATUS_BROKEN_PIPE = 128 + SIGPIPE,
+};
+
+#define PROGRESS_PERIOD_NS (NS_PER_SEC / 2)
+
+struct session {
+    const struct options *options;
+    struct outfile output;
+    struct outfile stats_file;
+    struct launch launch;
+    struct attached *attached; /* owned, options->pid_count */
+    size_t attached_count;
+    struct signals signals;
+    struct tracer *tracer;
+    struct profile *profile;
+    struct pipeline *pipeline;
+    struct images *images;
+    struct capture *capture;
+    int ended_fd;
+    uint64_t started_ns;
+    uint64_t symbol_ns;
+    bool shows_progress;
+    bool program_ended; /* its exit was seen, not yet reaped or reaped by the tracer */
+    bool program_reaped;
+    struct wait_event program_exit; /* valid when program_reaped */
+};
+
+static void tell(const struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const struct session *session, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, session->shows_progress ? "\r\033[Ksampler: " : "sampler: ");
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- before ---- */
+
+static int open_outputs(struct session *session)
+{
+    const struct options *options = session->options;
+    int error = outfile_open(options->output_path, &session->output);
+    if (error) {
+        tell(session, "cannot write to %s: %s", options->output_path ? options->output_path : "standard output",
+             strerror(-error));
+        return error;
+    }
+    if (!options->stats_path)
+        return 0;
+    error = outfile_open(options->stats_path, &session->stats_file);
+    if (error)
+        tell(session, "cannot write to %s: %s", options->stats_path, strerror(-error));
+    return error;
+}
+
+static int attach_all(struct session *session)
+{
+    const struct options *options = session->options;
+    if (options->pid_count == 0)
+        return 0;
+    session->attached = calloc(options->pid_count, sizeof(*session->attached));
+    if (!session->attached)
+        return -ENOMEM;
+    for (size_t i = 0; i < options->pid_count; i++) {
+        struct strbuf why = {0};
+        int error = attach_open(options->pids[i], &session->attached[i], &why);
+        if (error)
+            tell(session, "%s", why.data ? why.data : strerror(-error));
+        strbuf_deinit(&why);
+        if (error)
+            return error;
+        session->attached_count++;
+    }
+    return 0;
+}
+
+/* Every thread costs two descriptors, every image one. The launched child was forked before and keeps its limits. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* On the thread that reaped: the capture thread, or ours. Read by us after the capture thread has ended. */
+static void note_exit(void *context, pid_t pid, const struct wait_event *event)
+{
+    struct session *session = context;
+    if (pid == session->launch.pid) {
+        session->program_exit = *event;
+        session->program_reaped = true;
+    }
+}
+
+static int start_sampling(struct session *session)
+{
+    const struct options *options = session->options;
+    size_t count = options->program ? 1 : session->attached_count;
+    struct capture_target targets[count];
+    if (options->program) {
+        targets[0] =
+            (struct capture_target){.pid = session->launch.pid, .proc_fd = procfs_open_process(session->launch.pid)};
+        if (targets[0].proc_fd < 0)
+            return targets[0].proc_fd;
+    }
+    for (size_t i = 0; i < session->attached_count; i++) {
+        targets[i] = (struct capture_target){.pid = session->attached[i].pid, .proc_fd = session->attached[i].proc_fd};
+        session->attached[i].proc_fd = -1;
+    }
+    session->profile = profile_new();
+    session->images = images_new();
+    session->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!session->profile || !session->images || session->ended_fd < 0)
+        return -ENOMEM;
+    int error = tracer_new(note_exit, session, &session->tracer);
+    if (!error)
+        error = pipeline_start(options, session->profile, &session->pipeline);
+    if (!error)
+        error = capture_start(options, session->pipeline, session->images, session->tracer, targets, count,
+                              options->program != NULL, session->ended_fd, &session->capture);
+    session->started_ns = clock_now_ns();
+    return error;
+}
+
+/* ---- during ---- */
+
+static void draw_progress(const struct session *session)
+{
+    if (!session->shows_progress)
+        return;
+    fprintf(stderr, "\r\033[K%.1f s, %llu samples, %llu threads", (double)(clock_now_ns() - session->started_ns) / 1e9,
+            (unsigned long long)pipeline_samples(session->pipeline),
+            (unsigned long long)capture_threads_now(session->capture));
+}
+
+static void clear_progress(const struct session *session)
+{
+    if (session->shows_progress)
+        fputs("\r\033[K", stderr);
+}
+
+/* SIGTERM and SIGHUP sent to us are meant for the program too; the terminal's SIGINT reaches it by itself. */
+static void pass_on(const struct session *session, int signal)
+{
+    if (session->launch.pid_fd >= 0 && (signal == SIGTERM || signal == SIGHUP))
+        syscall(SYS_pidfd_send_signal, session->launch.pid_fd, signal, NULL, 0);
+}
+
+/* Ctrl-Z: everything of the target is let go before we stop. */
+static void stop_self(struct session *session)
+{
+    if (session->capture)
+        capture_pause(session->capture);
+    clear_progress(session);
+    kill(getpid(), SIGSTOP);
+    if (session->capture)
+        capture_resume(session->capture);
+}
+
+/* Handles what came; true when sampling is to end. */
+static bool handle_signals(struct session *session)
+{
+    bool ends = false;
+    int signal;
+    while ((signal = signals_next(&session->signals))) {
+        if (signal == SIGTSTP) {
+            stop_self(session);
+            continue;
+        }
+        pass_on(session, signal);
+        ends = true;
+    }
+    return ends;
+}
+
+static int poll_timeout_ms(const struct session *session, uint64_t now_ns)
+{
+    uint64_t wait_ns = session->shows_progress ? PROGRESS_PERIOD_NS : UINT64_MAX;
+    if (session->options->duration_ns) {
+        uint64_t end_ns = session->started_ns + session->options->duration_ns;
+        uint64_t left_ns = end_ns > now_ns ? end_ns - now_ns : 0;
+        wait_ns = left_ns < wait_ns ? left_ns : wait_ns;
+    }
+    if (wait_ns > 60 * NS_PER_SEC)
+        return 60000;
+    return (int)((wait_ns + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+static bool is_over(const struct session *session)
+{
+    return session->options->duration_ns && clock_now_ns() - session->started_ns >= session->options->duration_ns;
+}
+
+/* All processes that the user named have ended. (With children, what is left of them may go on: the capture thread
+ * tells.) */
+static bool have_targets_ended(struct session *session)
+{
+    if (session->options->children)
+        return false;
+    for (size_t i = 0; i < session->attached_count; i++) {
+        struct pollfd fd = {.fd = session->attached[i].pid_fd, .events = POLLIN};
+        if (poll(&fd, 1, 0) != 1)
+            return false;
+    }
+    return session->attached_count > 0;
+}
+
+enum { POLL_SIGNALS, POLL_TRACER, POLL_ENDED, POLL_PROGRAM, POLL_FIRST_TARGET };
+
+static void watch_sampling(struct session *session)
+{
+    size_t count = POLL_FIRST_TARGET + session->attached_count;
+    struct pollfd *fds = calloc(count, sizeof(*fds));
+    if (!fds)
+        return;
+    fds[POLL_SIGNALS] = (struct pollfd){.fd = session->signals.fd, .events = POLLIN};
+    fds[POLL_TRACER] = (struct pollfd){.fd = tracer_watch_fd(session->tracer), .events = POLLIN};
+    fds[POLL_ENDED] = (struct pollfd){.fd = session->ended_fd, .events = POLLIN};
+    fds[POLL_PROGRAM] = (struct pollfd){.fd = session->launch.pid_fd, .events = POLLIN};
+    for (size_t i = 0; i < session->attached_count; i++)
+        fds[POLL_FIRST_TARGET + i] = (struct pollfd){.fd = session->attached[i].pid_fd, .events = POLLIN};
+    while (!is_over(session)) {
+        if (poll(fds, count, poll_timeout_ms(session, clock_now_ns())) < 0 && errno != EINTR)
+            break;
+        if (fds[POLL_TRACER].revents)
+            tracer_watch(session->tracer);
+        if (fds[POLL_PROGRAM].revents)
+            session->program_ended = true;
+        if (handle_signals(session) || fds[POLL_ENDED].revents || session->program_ended || have_targets_ended(session))
+            break;
+        /* One that has ended stays readable: asked once, it must not turn this loop into a spin. */
+        for (size_t i = POLL_FIRST_TARGET; i < count; i++)
+            if (fds[i].revents)
+                fds[i].fd = -1;
+        draw_progress(session);
+    }
+    free(fds);
+    clear_progress(session);
+}
+
+/* The capture thread may sit in a call that only we can free it from (tracer.h), so we keep watching until it has
+ * ended. */
+static void stop_sampling(struct session *session)
+{
+    capture_ask_stop(session->capture);
+    struct pollfd fds[2] = {{.fd = tracer_watch_fd(session->tracer), .events = POLLIN},
+                            {.fd = capture_done_fd(session->capture), .events = POLLIN}};
+    while (!fds[1].revents) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (fds[0].revents)
+            tracer_watch(session->tracer);
+    }
+    capture_join(session->capture);
+    int error = pipeline_stop(session->pipeline);
+    if (error || capture_result(session->capture)->error)
+        tell(session, "warning: samples were lost: %s",
+             strerror(error ? -error : -capture_result(session->capture)->error));
+}
+
+/* ---- after ---- */
+
+static bool gives_up(void *context)
+{
+    struct session *session = context;
+    handle_signals(session);
+    return session->signals.received >= 2;
+}
+
+/* CPU time of threads for profiles in nanoseconds; the rest of the processes' time is that of threads which were never
+ * seen. */
+static int add_cpu_times(struct session *session)
+{
+    const struct capture_result *result = capture_result(session->capture);
+    struct profile *profile = session->profile;
+    for (size_t i = 0; i < result->total_count; i++) {
+        const struct thread_total *total = &result->totals[i];
+        struct profile_thread thread = {.pid = total->shared->pid, .tid = total->shared->tid, .cpu_ns = total->cpu_ns};
+        int error = strings_add(&profile->strings, total->comm, &thread.name);
+        if (error)
+            return error;
+        if (total->shared->in_profile) {
+            profile->threads[total->shared->profile_thread] = thread;
+            continue;
+        }
+        uint32_t number;
+        error = profile_add_thread(profile, &thread, &number);
+        if (error)
+            return error;
+    }
+    if (result->cpu_ns_target > result->cpu_ns_threads && session->options->thread_count == 0) {
+        struct profile_thread exited = {.cpu_ns = result->cpu_ns_target - result->cpu_ns_threads};
+        uint32_t number;
+        int error = strings_add(&profile->strings, "[exited threads]", &exited.name);
+        if (!error)
+            error = profile_add_thread(profile, &exited, &number);
+        if (error)
+            return error;
+    }
+    return profile_scale_by_cpu(profile);
+}
+
+static int name_profile(struct session *session)
+{
+    const struct options *options = session->options;
+    uint64_t before_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    size_t space_count;
+    struct space *const *spaces = capture_spaces(session->capture, &space_count);
+    int error = place_name_all(session->profile, session->images, spaces, space_count);
+    session->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
+    if (!error && options->output.value_ns && options->mode == MODE_CPU)
+        error = add_cpu_times(session);
+    return error;
+}
+
+static int write_profile(struct session *session)
+{
+    const struct options *options = session->options;
+    int error = name_profile(session);
+    if (error)
+        return error;
+    struct sink sink = {
+        .fd = session->output.fd, .is_cancelled = gives_up, .context = session, .cancel_fd = session->signals.fd};
+    options->format->write(session->profile, &options->output, &sink);
+    error = sink_finish(&sink);
+    return error ? error : outfile_commit(&session->output);
+}
+
+static int write_stats(struct session *session, const struct stats *stats)
+{
+    struct strbuf text = {0};
+    stats_json(stats, &text);
+    int error = strbuf_error(&text);
+    if (!error)
+        error = fileio_write(session->stats_file.fd, text.data, text.size);
+    strbuf_deinit(&text);
+    return error ? error : outfile_commit(&session->stats_file);
+}
+
+/* The result of the whole in numbers, if there was one. */
+static int tell_stats(struct session *session)
+{
+    struct stats stats = {.options = session->options,
+                          .capture = capture_result(session->capture),
+                          .pipeline = pipeline_counters(session->pipeline),
+                          .tracer = tracer_counters(session->tracer),
+                          .symbol_ns = session->symbol_ns};
+    int error = 0;
+    if (session->options->stats_path) {
+        error = write_stats(session, &stats);
+        if (error)
+            tell(session, "cannot write to %s: %s", session->options->stats_path, strerror(-error));
+    }
+    if (session->options->verbosity >= 0) {
+        struct strbuf text = {0};
+        stats_summary(&stats, &text);
+        if (stats.pipeline->samples == 0)
+            strbuf_addf(&text, "no samples: %s\n",
+                        session->options->mode == MODE_CPU
+                            ? "no thread was seen on a CPU (-m wall also counts blocked ones)"
+                            : "no thread was seen at a tick");
+        fputs(text.data ? text.data : "", stderr);
+        strbuf_deinit(&text);
+    }
+    if (session->options->verbosity > 0) {
+        struct strbuf text = {0};
+        stats_json(&stats, &text);
+        fputs(text.data ? text.data : "", stderr);
+        strbuf_deinit(&text);
+    }
+    return error;
+}
+
+/* Something could not be sampled at all: says why. True when nothing was. */
+static bool tell_refusals(struct session *session)
+{
+    const struct capture_result *result = capture_result(session->capture);
+    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    if (!result->target_foreign && !result->target_not_allowed)
+        return false;
+    if (result->target_foreign) {
+        tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->refused_pid);
+    } else {
+        struct strbuf why = {0};
+        attach_explain_refusal(result->refused_pid, &why);
+        tell(session, "cannot sample %d: %s", (int)result->refused_pid, why.data ? why.data : "not permitted");
+        strbuf_deinit(&why);
+    }
+    return counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
+}
+
+static int finish_profile(struct session *session)
+{
+    bool nothing = tell_refusals(session);
+    int status = nothing ? STATUS_TROUBLE : 0;
+    int error = nothing ? 0 : write_profile(session);
+    if (error == -EPIPE) {
+        status = STATUS_BROKEN_PIPE; /* quiet, as programs are whose reader left */
+    } else if (error == -ECANCELED) {
+        tell(session, "interrupted: no profile was written");
+        status = STATUS_TROUBLE;
+    } else if (error) {
+        tell(session, "cannot write to %s: %s",
+             session->options->output_path ? session->options->output_path : "standard output", strerror(-error));
+        status = STATUS_TROUBLE;
+    }
+    outfile_deinit(&session->output);
+    if (tell_stats(session) && !status)
+        status = STATUS_TROUBLE;
+    return status;
+}
+
+/* Waits, silent, for the launched program and gives its status. */
+static int wait_for_program(struct session *session)
+{
+    struct pollfd fds[2] = {{.fd = session->launch.pid_fd, .events = POLLIN},
+                            {.fd = session->signals.fd, .events = POLLIN}};
+    while (!session->program_reaped) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (fds[1].revents)
+            handle_signals(session);
+        if (!fds[0].revents)
+            continue;
+        int error = tracer_reap_child(session->launch.pid, &session->program_exit);
+        if (error != -EAGAIN)
+            session->program_reaped = true;
+        if (error && error != -EAGAIN) {
+            tell(session, "the program's exit status was lost: %s", strerror(-error));
+            return STATUS_TROUBLE;
+        }
+    }
+    return wait_exit_status(&session->program_exit);
+}
+
+/* ---- the whole ---- */
+
+static int prepare(struct session *session)
+{
+    const struct options *options = session->options;
+    int error = open_outputs(session);
+    if (!error && options->program) {
+        error = launch_prepare(options->program, session->output.fd == STDOUT_FILENO, &session->launch);
+        if (error)
+            tell(session, "cannot start a process: %s", strerror(-error));
+    }
+    if (!error)
+        error = attach_all(session);
+    if (error)
+        return error;
+    raise_descriptor_limit();
+    error = signals_init(&session->signals);
+    if (error)
+        tell(session, "cannot set up signals: %s", strerror(-error));
+    return error;
+}
+
+static int run(struct session *session)
+{
+    const struct options *options = session->options;
+    if (prepare(session))
+        return STATUS_TROUBLE;
+    if (options->program) {
+        int error = launch_go(&session->launch);
+        if (error) {
+            tell(session, "cannot run %s: %s", options->program[0], strerror(-error));
+            return launch_failure_status(options->program[0], error);
+        }
+    }
+    int error = start_sampling(session);
+    int status = STATUS_TROUBLE;
+    if (error) {
+        tell(session, "cannot sample: %s", error == -ESRCH ? "the process has ended" : strerror(-error));
+    } else {
+        watch_sampling(session);
+        stop_sampling(session);
+        status = finish_profile(session);
+    }
+    return options->program ? wait_for_program(session) : status;
+}
+
+static void session_deinit(struct session *session)
+{
+    if (session->capture)
+        capture_free(session->capture);
+    pipeline_free(session->pipeline);
+    tracer_free(session->tracer);
+    images_free(session->images);
+    profile_free(session->profile);
+    signals_deinit(&session->signals);
+    launch_deinit(&session->launch);
+    for (size_t i = 0; i < session->attached_count; i++) {
+        close(session->attached[i].pid_fd);
+        if (session->attached[i].proc_fd >= 0)
+            close(session->attached[i].proc_fd);
+    }
+    free(session->attached);
+    if (session->ended_fd >= 0)
+        close(session->ended_fd);
+    outfile_deinit(&session->output);
+    outfile_deinit(&session->stats_file);
+}
+
+int session_run(const struct options *options)
+{
+    struct session session = {
+        .options = options,
+        .output = {.fd = -1},
+        .stats_file = {.fd = -1},
+        .launch = {.pid = -1, .pid_fd = -1, .go_fd = -1, .outcome_fd = -1},
+        .signals = {.fd = -1},
+        .ended_fd = -1,
+        .shows_progress = options->verbosity >= 0 && isatty(STDERR_FILENO),
+    };
+    int status = run(&session);
+    session_deinit(&session);
+    return status;
+}

@@ -1,0 +1,15 @@
+/*
+ * How soon the capture thread gets a CPU when it wakes. Since Linux 6.6 a thread that wakes does not take the CPU from
+ * one that has not had its slice; a sampler that has to wait until others are done sees them mostly after they have
+ * gone to sleep, and a thread that it has stopped stands still meanwhile. Since 6.12 a thread may ask for a slice of
+ * its own, and a short one is let in at once: no privilege, no larger share of the CPU. Measured on two idle CPUs, 1 ms
+ * of work every 10 ms at 500 Hz: 17 of 155 samples without, 139 of 140 with.
+ */
+#ifndef SAMPLER_SLICE_H
+#define SAMPLER_SLICE_H
+
+/* Asks for the shortest slice for the calling thread; elsewhere than in the ordinary scheduling class, and on older
+ * kernels, nothing changes. */
+void slice_ask_short(void);
+
+#endif

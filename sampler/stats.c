@@ -1,0 +1,133 @@
+#include "sampler/stats.h"
+
+#include "common/clock.h"
+
+uint64_t stats_failed(const struct stats *stats)
+{
+    uint64_t failed = 0;
+    for (int i = FAILURE_NONE + 1; i < FAILURE_COUNT; i++)
+        failed += stats->pipeline->failed[i];
+    return failed;
+}
+
+uint64_t stats_truncated(const struct stats *stats)
+{
+    uint64_t truncated = 0;
+    for (int i = STACK_COMPLETE + 1; i < STACK_END_COUNT; i++)
+        truncated += stats->pipeline->ends[i];
+    return truncated;
+}
+
+/* Names of fields are ours and numbers need no escaping, so printing is all there is to JSON here. */
+static void add_number(struct strbuf *text, const char *name, uint64_t value)
+{
+    strbuf_addf(text, "%s\n  \"%s\": %llu", text->size > 1 ? "," : "", name, (unsigned long long)value);
+}
+
+static void add_part(struct strbuf *text, const char *name, uint64_t value, bool *first)
+{
+    strbuf_addf(text, "%s\"%s\": %llu", *first ? "" : ", ", name, (unsigned long long)value);
+    *first = false;
+}
+
+static void add_failures(const struct stats *stats, struct strbuf *text)
+{
+    bool first = true;
+    strbuf_adds(text, ",\n  \"samples_failed\": {");
+    for (int i = FAILURE_NONE + 1; i < FAILURE_COUNT; i++)
+        if (stats->pipeline->failed[i])
+            add_part(text, failure_name((enum failure)i), stats->pipeline->failed[i], &first);
+    strbuf_adds(text, "}");
+    add_number(text, "samples_truncated", stats_truncated(stats));
+    first = true;
+    strbuf_adds(text, ",\n  \"truncated_by\": {");
+    for (int i = STACK_COMPLETE + 1; i < STACK_END_COUNT; i++)
+        if (stats->pipeline->ends[i])
+            add_part(text, stack_end_name((enum stack_end)i), stats->pipeline->ends[i], &first);
+    strbuf_adds(text, "}");
+}
+
+static void add_stops(const struct stats *stats, struct strbuf *text)
+{
+    const struct histogram *stop_ns = &stats->tracer->stop_ns;
+    bool first = true;
+    add_number(text, "stops", stats->tracer->stops);
+    strbuf_adds(text, ",\n  \"stop_ns\": {");
+    add_part(text, "p50", histogram_percentile(stop_ns, 50), &first);
+    add_part(text, "p90", histogram_percentile(stop_ns, 90), &first);
+    add_part(text, "p99", histogram_percentile(stop_ns, 99), &first);
+    add_part(text, "max", stop_ns->max, &first);
+    add_part(text, "sum", stop_ns->sum, &first);
+    strbuf_adds(text, "}");
+    add_number(text, "stop_timeouts", stats->tracer->timeouts);
+    add_number(text, "eintr_restarted", 0);
+    add_number(text, "signals_forwarded", stats->tracer->signals_forwarded);
+}
+
+static void add_frames(const struct stats *stats, struct strbuf *text)
+{
+    const struct unwind_counters *by = &stats->pipeline->unwind;
+    bool first = true;
+    add_number(text, "frames", stats->pipeline->frames);
+    strbuf_adds(text, ",\n  \"frames_by\": {");
+    add_part(text, "fp", by->frames_fp, &first);
+    add_part(text, "cfi", by->frames_cfi, &first);
+    add_part(text, "libunwind", by->frames_libunwind, &first);
+    add_part(text, "helper", 0, &first);
+    strbuf_adds(text, "}");
+}
+
+void stats_json(const struct stats *stats, struct strbuf *ret_text)
+{
+    const struct capture_result *capture = stats->capture;
+    strbuf_adds(ret_text, "{");
+    add_number(ret_text, "ticks", capture->ticker.ticks);
+    add_number(ret_text, "ticks_late", capture->ticker.late);
+    add_number(ret_text, "ticks_missed", capture->ticker.missed);
+    add_number(ret_text, "samples", stats->pipeline->samples);
+    add_failures(stats, ret_text);
+    add_number(ret_text, "threads_seen", capture->threads_seen);
+    add_number(ret_text, "threads_vanished", capture->threads_vanished);
+    add_number(ret_text, "threads_unsampled", capture->threads_unsampled);
+    add_number(ret_text, "processes_seen", capture->processes_seen);
+    add_number(ret_text, "execs", capture->execs);
+    add_stops(stats, ret_text);
+    add_number(ret_text, "cpu_ns_target", capture->cpu_ns_target);
+    add_number(ret_text, "cpu_ns_sampled", capture->cpu_ns_sampled);
+    add_number(ret_text, "wall_ns", capture->wall_ns);
+    add_frames(stats, ret_text);
+    add_number(ret_text, "symbol_ns", stats->symbol_ns);
+    add_number(ret_text, "unwind_ns", stats->pipeline->unwind_ns);
+    add_number(ret_text, "unstopped", 0);
+    add_number(ret_text, "inferred", 0);
+    add_number(ret_text, "stopped", stats->tracer->stops);
+    add_number(ret_text, "rate_hz", stats->options->rate_hz);
+    strbuf_addf(ret_text, ",\n  \"mode\": \"%s\"\n}\n", stats->options->mode == MODE_WALL ? "wall" : "cpu");
+}
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / (double)NS_PER_SEC;
+}
+
+void stats_summary(const struct stats *stats, struct strbuf *ret_text)
+{
+    const struct capture_result *capture = stats->capture;
+    const struct histogram *stop_ns = &stats->tracer->stop_ns;
+    strbuf_addf(
+        ret_text, "%llu ticks, %llu samples (%llu ticks late, %llu missed), %llu failed, %llu truncated, %.1f s; ",
+        (unsigned long long)capture->ticker.ticks, (unsigned long long)stats->pipeline->samples,
+        (unsigned long long)capture->ticker.late, (unsigned long long)capture->ticker.missed,
+        (unsigned long long)stats_failed(stats), (unsigned long long)stats_truncated(stats), seconds(capture->wall_ns));
+    if (stats->options->mode == MODE_CPU)
+        strbuf_addf(ret_text, "CPU %.2f s of %.2f s sampled; ", seconds(capture->cpu_ns_sampled),
+                    seconds(capture->cpu_ns_target));
+    else
+        strbuf_addf(ret_text, "%llu threads; ", (unsigned long long)capture->threads_seen);
+    strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,
+                (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
+                (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
+    if (capture->ticker.missed * 100 > capture->ticker.ticks)
+        strbuf_addf(ret_text, "%.2f s without a tick: their CPU time is in no sample\n",
+                    (double)capture->ticker.missed / stats->options->rate_hz);
+}

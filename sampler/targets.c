@@ -1,0 +1,340 @@
+#include "sampler/targets.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+#include "common/fileio.h"
+#include "common/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The first copy of a stack that nothing is known of; most stacks end earlier. */
+enum { FIRST_COPY_BYTES = 64 << 10 };
+
+/* Descriptors are given out from the lowest number on; this many at the end are not kept. */
+enum { SPARE_DESCRIPTORS = 32 };
+
+/* The process clock is a sum over all threads unless a timer is armed on it: read it rarely where that is long. */
+enum { CHEAP_CLOCK_THREADS = 64 };
+#define CLOCK_PERIOD_NS (100 * NS_PER_MS)
+
+/* A running thread's counters move at scheduler ticks and switches only. */
+#define COUNTER_GRAIN_NS (100 * NS_PER_MS)
+
+int targets_init(struct targets *targets)
+{
+    *targets = (struct targets){.slot_count = 64};
+    targets->by_tid = calloc(targets->slot_count, sizeof(*targets->by_tid));
+    /* We have run: all zero means that nobody counts. */
+    char text[96];
+    struct procfs_schedstat own;
+    ssize_t size = fileio_read_text(AT_FDCWD, "/proc/thread-self/schedstat", text, sizeof(text));
+    targets->has_schedstat = size > 0 && procfs_parse_schedstat(text, (size_t)size, &own) && own.run_ns > 0;
+    return targets->by_tid ? 0 : -ENOMEM;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void thread_free(struct thread *thread)
+{
+    close_fd(thread->schedstat_fd);
+    close_fd(thread->stat_fd);
+    thread_shared_unref(thread->shared);
+    free(thread);
+}
+
+static void process_free(struct process *process)
+{
+    for (size_t i = 0; i < process->thread_count; i++)
+        thread_free(process->threads[i]);
+    free(process->threads);
+    address_map_unref(process->map);
+    close_fd(process->proc_fd);
+    free(process);
+}
+
+void targets_deinit(struct targets *targets)
+{
+    for (size_t i = 0; i < targets->process_count; i++)
+        process_free(targets->processes[i]);
+    free(targets->processes);
+    free(targets->by_tid);
+    *targets = (struct targets){0};
+}
+
+struct process *targets_find_process(const struct targets *targets, pid_t pid)
+{
+    for (size_t i = 0; i < targets->process_count; i++)
+        if (targets->processes[i]->pid == pid)
+            return targets->processes[i];
+    return NULL;
+}
+
+static size_t slot_of(const struct targets *targets, pid_t tid)
+{
+    size_t slot = hash_u64((uint64_t)tid) & (targets->slot_count - 1);
+    while (targets->by_tid[slot] && targets->by_tid[slot]->tid != tid)
+        slot = (slot + 1) & (targets->slot_count - 1);
+    return slot;
+}
+
+struct thread *targets_find_thread(const struct targets *targets, pid_t tid)
+{
+    return targets->by_tid[slot_of(targets, tid)];
+}
+
+static int grow_slots(struct targets *targets)
+{
+    struct thread **old = targets->by_tid;
+    size_t old_count = targets->slot_count;
+    struct thread **grown = calloc(old_count * 2, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    targets->by_tid = grown;
+    targets->slot_count = old_count * 2;
+    for (size_t i = 0; i < old_count; i++)
+        if (old[i])
+            grown[slot_of(targets, old[i]->tid)] = old[i];
+    free(old);
+    return 0;
+}
+
+/* Takes a slot out and moves up what was pushed behind it. */
+static void clear_slot(struct targets *targets, size_t hole)
+{
+    size_t mask = targets->slot_count - 1;
+    targets->by_tid[hole] = NULL;
+    for (size_t i = (hole + 1) & mask; targets->by_tid[i]; i = (i + 1) & mask) {
+        struct thread *moved = targets->by_tid[i];
+        targets->by_tid[i] = NULL;
+        targets->by_tid[slot_of(targets, moved->tid)] = moved;
+    }
+}
+
+static uint64_t process_clock_ns(pid_t pid)
+{
+    /* CPU clock of a process: its complemented number, then CPUCLOCK_SCHED (include/linux/posix-timers.h). */
+    return clock_read_ns((clockid_t)((~(unsigned)pid << 3) | 2U));
+}
+
+int targets_add_process(struct targets *targets, pid_t pid, int proc_fd, bool is_new, struct process **ret_process)
+{
+    if (targets_find_process(targets, pid))
+        return -EEXIST;
+    int error = array_room(&targets->processes, &targets->process_capacity, targets->process_count + 1);
+    if (error)
+        return error;
+    struct process *process = calloc(1, sizeof(*process));
+    if (!process)
+        return -ENOMEM;
+    process->pid = pid;
+    process->proc_fd = proc_fd;
+    process->last_cpu_ns = process_clock_ns(pid);
+    process->first_cpu_ns = is_new ? 0 : process->last_cpu_ns;
+    targets->processes[targets->process_count++] = process;
+    targets->processes_seen++;
+    *ret_process = process;
+    return 0;
+}
+
+static int open_task_file(const struct process *process, pid_t tid, const char *file)
+{
+    char path[48];
+    snprintf(path, sizeof(path), "task/%d/%s", (int)tid, file);
+    int fd = openat(process->proc_fd, path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static bool is_out_of_descriptors(int error)
+{
+    return error == -EMFILE || error == -ENFILE;
+}
+
+/* A thread does not keep one of the last: looks at those that keep none, maps and images need some for a moment. */
+static int keep_descriptor(int fd)
+{
+    struct rlimit limit;
+    if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd + SPARE_DESCRIPTORS < limit.rlim_cur)
+        return fd;
+    close(fd);
+    return -EMFILE;
+}
+
+static int thread_open(struct thread *thread)
+{
+    thread->schedstat_fd = keep_descriptor(open_task_file(thread->process, thread->tid, "schedstat"));
+    thread->stat_fd = keep_descriptor(open_task_file(thread->process, thread->tid, "stat"));
+    if (thread->stat_fd < 0 && !is_out_of_descriptors(thread->stat_fd))
+        return thread->stat_fd == -ENOENT ? -ESRCH : thread->stat_fd;
+    return 0;
+}
+
+static int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *ret)
+{
+    if (thread->schedstat_fd >= 0)
+        return procfs_pread_schedstat(thread->schedstat_fd, ret);
+    autoclose int fd = open_task_file(thread->process, thread->tid, "schedstat");
+    return fd < 0 ? fd : procfs_pread_schedstat(fd, ret);
+}
+
+int thread_read_stat(const struct thread *thread, struct procfs_stat *ret)
+{
+    if (thread->stat_fd >= 0)
+        return procfs_pread_stat(thread->stat_fd, ret);
+    autoclose int fd = open_task_file(thread->process, thread->tid, "stat");
+    return fd < 0 ? fd : procfs_pread_stat(fd, ret);
+}
+
+static struct thread_shared *shared_new(pid_t pid, pid_t tid)
+{
+    struct thread_shared *shared = calloc(1, sizeof(*shared));
+    if (!shared)
+        return NULL;
+    shared->references = 1;
+    shared->pid = pid;
+    shared->tid = tid;
+    shared->copy_bytes = FIRST_COPY_BYTES;
+    return shared;
+}
+
+static int thread_begin(struct thread *thread, bool is_new, double share_start)
+{
+    thread->shared = shared_new(thread->process->pid, thread->tid);
+    if (!thread->shared)
+        return -ENOMEM;
+    int error = thread_open(thread);
+    if (error)
+        return error;
+    struct procfs_stat stat;
+    error = thread_read_stat(thread, &stat);
+    if (error)
+        return error;
+    memcpy(thread->comm, stat.comm, sizeof(thread->comm));
+    if (thread->has_schedstat && thread_read_schedstat(thread, &thread->last) < 0)
+        return -ESRCH;
+    thread->first_run_ns = is_new ? 0 : thread->last.run_ns;
+    thread->counted_until_ns = clock_now_ns();
+    cpushare_init(&thread->share, share_start, thread->has_schedstat ? thread->last.run_ns : 1, thread->last.wait_ns,
+                  thread->counted_until_ns);
+    return 0;
+}
+
+int targets_add_thread(struct targets *targets, struct process *process, pid_t tid, bool is_new, double share_start)
+{
+    if (targets_find_thread(targets, tid))
+        return 0;
+    int error = array_room(&process->threads, &process->thread_capacity, process->thread_count + 1);
+    if (!error && (targets->thread_count + 1) * 2 > targets->slot_count)
+        error = grow_slots(targets);
+    if (error)
+        return error;
+    struct thread *thread = calloc(1, sizeof(*thread));
+    if (!thread)
+        return -ENOMEM;
+    *thread = (struct thread){
+        .tid = tid, .process = process, .schedstat_fd = -1, .stat_fd = -1, .has_schedstat = targets->has_schedstat};
+    error = thread_begin(thread, is_new, share_start);
+    if (error) {
+        thread_free(thread);
+        return error;
+    }
+    process->threads[process->thread_count++] = thread;
+    targets->by_tid[slot_of(targets, tid)] = thread;
+    targets->thread_count++;
+    targets->threads_seen++;
+    return 0;
+}
+
+void targets_remove_thread(struct targets *targets, struct thread *thread)
+{
+    struct process *process = thread->process;
+    for (size_t i = 0; i < process->thread_count; i++) {
+        if (process->threads[i] == thread) {
+            process->threads[i] = process->threads[--process->thread_count];
+            break;
+        }
+    }
+    clear_slot(targets, slot_of(targets, thread->tid));
+    targets->thread_count--;
+    targets->threads_vanished++;
+    process->known_cpu_ns += thread_cpu_ns(thread);
+    thread_free(thread);
+}
+
+void targets_remove_process(struct targets *targets, struct process *process)
+{
+    while (process->thread_count)
+        targets_remove_thread(targets, process->threads[0]);
+    for (size_t i = 0; i < targets->process_count; i++) {
+        if (targets->processes[i] == process) {
+            targets->processes[i] = targets->processes[--targets->process_count];
+            break;
+        }
+    }
+    process_free(process);
+}
+
+uint64_t thread_cpu_ns(const struct thread *thread)
+{
+    return thread->last.run_ns - thread->first_run_ns;
+}
+
+int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
+{
+    struct procfs_schedstat now;
+    struct procfs_stat stat;
+    if (!thread->has_schedstat) {
+        *ret_moved = true;
+        return thread_read_stat(thread, &stat) < 0 ? -ESRCH : 0;
+    }
+    if (thread_read_schedstat(thread, &now) < 0)
+        return -ESRCH;
+    struct procfs_schedstat *last = &thread->last;
+    /*
+     * Exec in another thread makes that one the main thread, under this number: the counters are another thread's then.
+     * They go back, or further ahead than time did.
+     */
+    uint64_t elapsed_ns = now_ns - thread->share.updated_ns;
+    if (now.run_ns < last->run_ns || now.slices < last->slices || now.wait_ns < last->wait_ns ||
+        now.run_ns - last->run_ns > 2 * elapsed_ns + COUNTER_GRAIN_NS) {
+        thread->first_run_ns += now.run_ns - last->run_ns; /* what was counted so far stays */
+        thread->seen_off_cpu = false;
+        *last = now;
+    }
+    *ret_moved = now.run_ns != last->run_ns || now.slices != last->slices || !thread->seen_off_cpu;
+    cpushare_add(&thread->share, now.run_ns - last->run_ns, now.wait_ns - last->wait_ns, now_ns);
+    *last = now;
+    return 0;
+}
+
+void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
+{
+    if (!must && process->thread_count > CHEAP_CLOCK_THREADS && now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
+        return;
+    uint64_t cpu_ns = process_clock_ns(process->pid);
+    if (cpu_ns > process->last_cpu_ns)
+        process->last_cpu_ns = cpu_ns;
+    process->cpu_read_ns = now_ns;
+}
+
+struct thread_shared *thread_shared_ref(struct thread_shared *shared)
+{
+    atomic_fetch_add(&shared->references, 1);
+    return shared;
+}
+
+void thread_shared_unref(struct thread_shared *shared)
+{
+    if (shared && atomic_fetch_sub(&shared->references, 1) == 1)
+        free(shared);
+}

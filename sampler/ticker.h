@@ -1,0 +1,39 @@
+/*
+ * When to sample. Time from the start is cut into periods of 1/rate; each has one tick, at its beginning or, with
+ * jitter, at a random moment inside it: the mean rate is exact and no target can be in step with it. Deadlines are
+ * absolute, so lateness does not add up. A period that went by without its tick is missed, and never caught up with.
+ *
+ * Pure arithmetic: the caller reads the clock and sleeps.
+ */
+#ifndef SAMPLER_TICKER_H
+#define SAMPLER_TICKER_H
+
+#include "common/rng.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ticker {
+    uint64_t start_ns;
+    unsigned rate_hz;
+    bool jitter;
+    struct rng rng;
+    uint64_t period; /* number of the one whose tick is next */
+    uint64_t deadline_ns;
+    uint64_t ticks;
+    uint64_t late; /* of the ticks: begun more than a quarter of a period behind their deadline */
+    uint64_t missed;
+};
+
+void ticker_init(struct ticker *ticker, unsigned rate_hz, bool jitter, uint64_t seed, uint64_t now_ns);
+
+/* The tick is being taken now. Counts it, and those missed before it. */
+void ticker_begin(struct ticker *ticker, uint64_t now_ns);
+
+/* The work of the tick is done: sets the next deadline. Periods that are wholly over are missed. */
+void ticker_end(struct ticker *ticker, uint64_t now_ns);
+
+/* Sampling ends: periods over by now whose tick was not taken are missed. */
+void ticker_finish(struct ticker *ticker, uint64_t now_ns);
+
+#endif

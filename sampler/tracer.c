@@ -1,0 +1,454 @@
+#include "sampler/tracer.h"
+
+#include "common/clock.h"
+#include "sampler/capture_arch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * After this a request is given up. What is runnable or sleeps in an ordinary call stops sooner on any machine that is
+ * not hopelessly overloaded; nothing waits for it meanwhile, and it executes nothing, so a stack that comes late is the
+ * right one.
+ */
+#define STOP_DEADLINE_NS NS_PER_SEC
+/* A thread that has not stopped after this is asked again. */
+#define ASK_AGAIN_NS (20 * NS_PER_MS)
+/* How often the watching thread looks while threads are being seized. */
+#define WATCH_PERIOD_NS (5 * NS_PER_MS)
+
+enum { PAGE_BYTES = 4096 };
+
+struct slot {
+    atomic_int tid; /* 0: free; read by the watching thread */
+    pid_t pid;
+    struct tracer_request *request; /* NULL: overdue, nobody waits for its stack */
+    uint64_t interrupted_ns;
+    uint64_t asked_ns; /* the last time */
+};
+
+struct tracer {
+    struct slot slots[TRACER_SLOTS];
+    size_t used;      /* slots */
+    size_t in_flight; /* of them with a request */
+    int child_fd;     /* signalfd of SIGCHLD */
+    int watch_fd;     /* timerfd */
+    void (*exited)(void *context, pid_t pid, const struct wait_event *event);
+    void *exited_context;
+    void (*finished)(void *context, struct tracer_request *request);
+    void *finished_context;
+    struct tracer_request *done; /* finished, not yet told */
+    struct tracer_counters counters;
+};
+
+int tracer_new(void (*exited)(void *context, pid_t pid, const struct wait_event *event), void *context,
+               struct tracer **ret_tracer)
+{
+    struct tracer *tracer = calloc(1, sizeof(*tracer));
+    if (!tracer)
+        return -ENOMEM;
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    tracer->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    tracer->watch_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (tracer->child_fd < 0 || tracer->watch_fd < 0) {
+        int error = -errno;
+        tracer_free(tracer);
+        return error;
+    }
+    tracer->exited = exited;
+    tracer->exited_context = context;
+    *ret_tracer = tracer;
+    return 0;
+}
+
+void tracer_free(struct tracer *tracer)
+{
+    if (!tracer)
+        return;
+    if (tracer->child_fd >= 0)
+        close(tracer->child_fd);
+    if (tracer->watch_fd >= 0)
+        close(tracer->watch_fd);
+    free(tracer);
+}
+
+void tracer_set_sink(struct tracer *tracer, void (*finished)(void *context, struct tracer_request *request),
+                     void *context)
+{
+    tracer->finished = finished;
+    tracer->finished_context = context;
+}
+
+const struct tracer_counters *tracer_counters(const struct tracer *tracer)
+{
+    return &tracer->counters;
+}
+
+size_t tracer_in_flight(const struct tracer *tracer)
+{
+    return tracer->in_flight;
+}
+
+void tracer_watch_begin(struct tracer *tracer)
+{
+    struct itimerspec timer = {.it_value = clock_timespec(WATCH_PERIOD_NS),
+                               .it_interval = clock_timespec(WATCH_PERIOD_NS)};
+    timerfd_settime(tracer->watch_fd, 0, &timer, NULL);
+}
+
+void tracer_watch_end(struct tracer *tracer)
+{
+    struct itimerspec timer = {0};
+    timerfd_settime(tracer->watch_fd, 0, &timer, NULL);
+}
+
+static struct slot *slot_find(struct tracer *tracer, pid_t tid)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++)
+        if (tracer->slots[i].tid == tid)
+            return &tracer->slots[i];
+    return NULL;
+}
+
+/* The slot's request is over; told later, when nobody stands still. */
+static void slot_finish_request(struct tracer *tracer, struct slot *slot, enum tracer_outcome outcome)
+{
+    struct tracer_request *request = slot->request;
+    if (!request)
+        return;
+    request->outcome = outcome;
+    request->next = tracer->done;
+    tracer->done = request;
+    tracer->in_flight--;
+    slot->request = NULL;
+}
+
+static void slot_free(struct tracer *tracer, struct slot *slot, enum tracer_outcome outcome)
+{
+    slot_finish_request(tracer, slot, outcome);
+    slot->tid = 0;
+    tracer->used--;
+}
+
+static void tell_finished(struct tracer *tracer)
+{
+    while (tracer->done) {
+        struct tracer_request *request = tracer->done;
+        tracer->done = request->next;
+        tracer->finished(tracer->finished_context, request);
+    }
+}
+
+/* Reads [start, end) as far as it is there: what lies behind a hole is not the stack. */
+static size_t read_memory(pid_t pid, uint64_t start, uint64_t end, uint8_t *buffer)
+{
+    struct iovec local = {.iov_base = buffer, .iov_len = end - start};
+    struct iovec remote = {.iov_base = (void *)(uintptr_t)start, .iov_len = end - start};
+    ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    return got > 0 ? (size_t)got : 0;
+}
+
+/*
+ * Copies the stack from the red zone upward. The page below the stack pointer's may be a guard page, which would fail
+ * the whole read; and how a read that meets a hole is cut is the kernel's affair, so it is cut at pages by us when it
+ * was short.
+ */
+static void read_stack(struct tracer_request *request)
+{
+    uint64_t sp = request->registers.value[REGISTER_RSP];
+    uint64_t start = sp - capture_arch.red_zone_bytes;
+    if (sp < capture_arch.red_zone_bytes)
+        start = sp;
+    uint64_t end = start + request->buffer_bytes;
+    if (end < start)
+        end = UINT64_MAX;
+    if (request->stack_start_avma <= sp && sp < request->stack_end_avma && end > request->stack_end_avma)
+        end = request->stack_end_avma;
+    size_t got = read_memory(request->tid, start, end, request->buffer);
+    if (got == 0 && start / PAGE_BYTES != sp / PAGE_BYTES) {
+        start = sp;
+        got = read_memory(request->tid, start, end, request->buffer);
+    }
+    while (got < end - start) {
+        uint64_t at = start + got;
+        uint64_t page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+        size_t more = read_memory(request->tid, at, page_end < end ? page_end : end, request->buffer + got);
+        if (more == 0)
+            break;
+        got += more;
+    }
+    request->bytes_avma = start;
+    request->bytes = got;
+}
+
+static enum tracer_outcome capture(struct tracer_request *request)
+{
+    request->time_ns = clock_now_ns();
+    int error = capture_arch.read_registers(request->tid, &request->registers);
+    if (error == -ENOEXEC)
+        return TRACER_FOREIGN;
+    if (error == -ESRCH)
+        return TRACER_VANISHED;
+    if (error) {
+        request->error = error;
+        return TRACER_FAILED;
+    }
+    /* A stopped thread is in no exec: what is true now is true of the whole snapshot. Reads give 0 bytes once the
+     * memory is gone. */
+    char byte;
+    request->memory_gone = request->mem_fd >= 0 && pread(request->mem_fd, &byte, 1, 0) == 0;
+    read_stack(request);
+    return TRACER_CAPTURED;
+}
+
+/*
+ * Reaps `pid` if it has ended. Looked at first and taken then: a wait for WEXITED reports the stop of a tracee too,
+ * even to another thread than its tracer, and taking that would leave it stopped with nothing more to wait for. Returns
+ * 0, -EAGAIN when it has not ended, or -ECHILD when it is not ours to reap (any more).
+ */
+static int reap(pid_t pid, int options, struct wait_event *ret_event)
+{
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL | options) < 0)
+        return -errno;
+    if (info.si_pid == 0 || wait_classify(info.si_code, info.si_status).kind != WAIT_EXIT)
+        return -EAGAIN;
+    info = (siginfo_t){0};
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | __WALL | options) < 0)
+        return -errno;
+    if (info.si_pid == 0)
+        return -ECHILD;
+    *ret_event = wait_classify(info.si_code, info.si_status);
+    return 0;
+}
+
+static void reap_tracee(struct tracer *tracer, pid_t tid, int options)
+{
+    struct wait_event event;
+    if (reap(tid, options, &event) == 0)
+        tracer->exited(tracer->exited_context, tid, &event);
+}
+
+/*
+ * A thread other than the main one that calls exec takes over the main thread's id. So a stop may come under an id that
+ * was not seized; then the requested threads of that process are gone.
+ */
+static void forget_replaced(struct tracer *tracer, pid_t pid)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++)
+        if (tracer->slots[i].tid && tracer->slots[i].pid == pid)
+            slot_free(tracer, &tracer->slots[i], TRACER_VANISHED);
+}
+
+static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)
+{
+    struct slot *slot = slot_find(tracer, tid);
+    enum tracer_outcome outcome = TRACER_VANISHED;
+    if (slot && slot->request)
+        outcome = capture(slot->request);
+    if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)wait_detach_signal(event)) < 0)
+        return; /* killed meanwhile: it stays ours until its exit is reaped, which is the next thing that the wait tells
+                 */
+    uint64_t now_ns = clock_now_ns();
+    if (event->kind == WAIT_SIGNAL_STOP)
+        tracer->counters.signals_forwarded++;
+    if (event->kind == WAIT_GROUP_STOP)
+        tracer->counters.group_stops++;
+    if (!slot) {
+        forget_replaced(tracer, tid);
+        return;
+    }
+    if (slot->request) {
+        slot->request->stopped_ns = now_ns - slot->interrupted_ns;
+        tracer->counters.stops++;
+        histogram_add(&tracer->counters.stop_ns, slot->request->stopped_ns);
+    }
+    slot_free(tracer, slot, outcome);
+}
+
+static void handle_exit(struct tracer *tracer, pid_t tid)
+{
+    reap_tracee(tracer, tid, __WNOTHREAD);
+    struct slot *slot = slot_find(tracer, tid);
+    if (slot)
+        slot_free(tracer, slot, TRACER_VANISHED);
+}
+
+/* Gathers one wait status of any tracee, classifies it and dispatches. Returns 0, -EAGAIN when there is none, or
+ * -ECHILD. */
+static int gather(struct tracer *tracer)
+{
+    siginfo_t info = {0};
+    if (waitid(P_ALL, 0, &info, WSTOPPED | WEXITED | WNOWAIT | WNOHANG | __WALL | __WNOTHREAD) < 0)
+        return -errno;
+    if (info.si_pid == 0)
+        return -EAGAIN;
+    struct wait_event event = wait_classify(info.si_code, info.si_status);
+    switch (event.kind) {
+    case WAIT_INTERRUPT_STOP:
+    case WAIT_GROUP_STOP:
+    case WAIT_SIGNAL_STOP:
+    case WAIT_EVENT_STOP:
+    case WAIT_UNKNOWN: /* whatever it is, it is let go */
+        handle_stop(tracer, info.si_pid, &event);
+        break;
+    case WAIT_EXIT:
+        handle_exit(tracer, info.si_pid);
+        break;
+    case WAIT_CONTINUED: /* not asked for */
+        return -EAGAIN;
+    }
+    return 0;
+}
+
+/* Nothing is traced by us any more: whoever was waited for is gone (an exec can take a tracee away without a status).
+ */
+static void forget_all(struct tracer *tracer)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++)
+        if (tracer->slots[i].tid)
+            slot_free(tracer, &tracer->slots[i], TRACER_VANISHED);
+}
+
+/*
+ * Looks after a thread that has not arrived for a while. The watching thread may have reaped it; or the interrupt went
+ * lost: one that meets an exec is sometimes forgotten by the kernel (seen on Linux 6.18: the thread runs on, traced and
+ * never stopping). A second one does no harm, whatever the first is doing: PTRACE_DETACH clears it.
+ */
+static void ask_again(struct tracer *tracer, struct slot *slot, uint64_t now_ns)
+{
+    slot->asked_ns = now_ns;
+    if (syscall(SYS_tgkill, slot->pid, (pid_t)slot->tid, 0) < 0 && errno == ESRCH)
+        slot_free(tracer, slot, TRACER_VANISHED);
+    else
+        ptrace(PTRACE_INTERRUPT, (pid_t)slot->tid, NULL, NULL);
+}
+
+/* Requests older than `deadline_ns` are finished; their threads stay overdue. */
+static void look_after(struct tracer *tracer, uint64_t now_ns, uint64_t deadline_ns)
+{
+    for (size_t i = 0; i < TRACER_SLOTS && tracer->used; i++) {
+        struct slot *slot = &tracer->slots[i];
+        if (slot->tid && now_ns - slot->asked_ns >= ASK_AGAIN_NS)
+            ask_again(tracer, slot, now_ns);
+        if (slot->tid && slot->request && now_ns - slot->interrupted_ns >= deadline_ns) {
+            slot_finish_request(tracer, slot, TRACER_TIMEOUT);
+            tracer->counters.timeouts++;
+        }
+    }
+}
+
+int tracer_start(struct tracer *tracer, struct tracer_request *request)
+{
+    struct slot *slot = slot_find(tracer, 0);
+    if (!slot || slot_find(tracer, request->tid))
+        return -EBUSY;
+    request->outcome = TRACER_IN_FLIGHT;
+    request->error = 0;
+    slot->pid = request->pid;
+    slot->request = request;
+    slot->tid = request->tid; /* before SEIZE: the watching thread must know whom to reap while we wait in it */
+    tracer->used++;
+    tracer->in_flight++;
+    if (ptrace(PTRACE_SEIZE, request->tid, NULL, NULL) < 0) {
+        int error = -errno;
+        slot->request = NULL;
+        slot->tid = 0;
+        tracer->used--;
+        tracer->in_flight--;
+        return error;
+    }
+    slot->interrupted_ns = clock_now_ns();
+    slot->asked_ns = slot->interrupted_ns;
+    ptrace(PTRACE_INTERRUPT, request->tid, NULL, NULL); /* ESRCH: it is ending; the wait will say so */
+    return 0;
+}
+
+static void gather_all(struct tracer *tracer)
+{
+    int error = 0;
+    while (tracer->used && error == 0)
+        error = gather(tracer);
+    if (error == -ECHILD)
+        forget_all(tracer);
+}
+
+void tracer_collect(struct tracer *tracer)
+{
+    /* First those that stand still; then the note that they do, and once more those that came before the note was
+     * taken. */
+    struct signalfd_siginfo note;
+    gather_all(tracer);
+    while (read(tracer->child_fd, &note, sizeof(note)) > 0)
+        ;
+    gather_all(tracer);
+    if (tracer->used)
+        look_after(tracer, clock_now_ns(), STOP_DEADLINE_NS);
+    tell_finished(tracer);
+}
+
+/* While threads are seized they are looked after at least this often. */
+#define LOOK_PERIOD_NS ASK_AGAIN_NS
+
+bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle)
+{
+    struct pollfd fds[2] = {{.fd = tracer->child_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
+    for (;;) {
+        uint64_t now_ns = clock_now_ns();
+        if (now_ns >= deadline_ns || (until_idle && tracer->in_flight == 0))
+            return false;
+        uint64_t wait_ns = deadline_ns - now_ns;
+        if (tracer->used && wait_ns > LOOK_PERIOD_NS)
+            wait_ns = LOOK_PERIOD_NS;
+        struct timespec timeout = clock_timespec(wait_ns);
+        int ready = ppoll(fds, 2, &timeout, NULL);
+        if (ready > 0 && fds[1].revents)
+            return true;
+        tracer_collect(tracer);
+    }
+}
+
+void tracer_release(struct tracer *tracer, uint64_t timeout_ns)
+{
+    uint64_t deadline_ns = clock_now_ns() + timeout_ns;
+    tracer_wait(tracer, -1, deadline_ns, true);
+    while (tracer->used && clock_now_ns() < deadline_ns)
+        tracer_wait(tracer, -1, clock_now_ns() + WATCH_PERIOD_NS, false);
+    look_after(tracer, clock_now_ns(), 0);
+    tell_finished(tracer);
+}
+
+int tracer_watch_fd(const struct tracer *tracer)
+{
+    return tracer->watch_fd;
+}
+
+void tracer_watch(struct tracer *tracer)
+{
+    uint64_t expirations;
+    if (read(tracer->watch_fd, &expirations, sizeof(expirations)) < 0)
+        return; /* disarmed meanwhile */
+    for (size_t i = 0; i < TRACER_SLOTS; i++) {
+        pid_t tid = tracer->slots[i].tid;
+        if (tid)
+            reap_tracee(tracer, tid, 0);
+    }
+}
+
+int tracer_reap_child(pid_t pid, struct wait_event *ret_event)
+{
+    return reap(pid, 0, ret_event);
+}

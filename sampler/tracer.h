@@ -1,0 +1,137 @@
+/*
+ * The tracer: stops threads, copies their registers and stack, and lets them go. All ptrace calls and all waits of the
+ * sampler are in tracer.c.
+ *
+ * A thread is nobody's tracee except during its stop: PTRACE_SEIZE, PTRACE_INTERRUPT, wait, registers, one bulk read,
+ * PTRACE_DETACH. A thread that was left seized would stop at every signal until its tracer reacts.
+ *
+ * Stops are waited for with WNOWAIT: a collecting wait takes a signal-delivery stop's signal out of the thread, and a
+ * tracer that is killed before its PTRACE_DETACH would swallow it. Exits are then reaped without WNOWAIT.
+ *
+ * Nothing waits for one thread: a request is started, and finished when its thread arrives. A thread that runs, or
+ * sleeps in an ordinary call, arrives within microseconds; one that waits for a CPU when it gets one, having executed
+ * nothing meanwhile; one in uninterruptible sleep later still. Whoever takes longer than a deadline is overdue: its
+ * request is finished without a stack, and it is let go as soon as it stops.
+ *
+ * Threads of ours: one owns the tracer and makes all calls but those marked otherwise (ptrace belongs to a thread, and
+ * waits use
+ * __WNOTHREAD); it must have no children of its own. SIGCHLD, which the kernel sends to us for each stop, is blocked in
+ * all threads. Another thread, which never calls ptrace, serves tracer_watch_fd: execve(2) in the target waits until
+ * each traced thread of that process is reaped, while PTRACE_SEIZE of another of its threads waits for that exec, so
+ * the owner would sit in SEIZE and never reap.
+ */
+#ifndef SAMPLER_TRACER_H
+#define SAMPLER_TRACER_H
+
+#include "common/histogram.h"
+#include "sampler/waitstatus.h"
+#include "unwind/snapshot.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Threads seized at one time, the overdue ones included. */
+enum { TRACER_SLOTS = 256 };
+
+enum tracer_outcome {
+    TRACER_IN_FLIGHT,
+    TRACER_CAPTURED,
+    TRACER_VANISHED, /* the thread ended first: nothing to tell */
+    TRACER_TIMEOUT,  /* did not stop in time */
+    TRACER_FOREIGN,  /* runs 32-bit code */
+    TRACER_FAILED    /* another error, in `error` */
+};
+
+/* One thread to sample. Lives until it is finished. The buffer is filled between stop and release, so it is there
+ * before. */
+struct tracer_request {
+    pid_t pid;
+    pid_t tid;
+    uint8_t *buffer;
+    size_t buffer_bytes;
+    int mem_fd; /* /proc/PID/mem of the memory that the thread is thought to run in; -1: not known */
+    /* The mapping in which the stack pointer was last: if it is there again, nothing beyond is read. Both 0: not known.
+     */
+    uint64_t stack_start_avma;
+    uint64_t stack_end_avma;
+
+    /* Filled in. */
+    enum tracer_outcome outcome;
+    int error;
+    struct registers registers;
+    bool memory_gone;    /* mem_fd is of an image that exec has replaced: the snapshot is of another one */
+    uint64_t bytes_avma; /* where buffer[0] was */
+    size_t bytes;
+    uint64_t time_ns; /* when it stood still */
+    uint64_t
+        stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
+    struct tracer_request *next; /* the tracer's */
+};
+
+struct tracer_counters {
+    uint64_t stops;
+    uint64_t signals_forwarded;
+    uint64_t group_stops;
+    uint64_t timeouts;
+    struct histogram stop_ns;
+};
+
+struct tracer;
+
+/* SIGCHLD is blocked in the calling thread. Returns 0 or a negative errno. */
+int tracer_new(void (*exited)(void *context, pid_t pid, const struct wait_event *event), void *context,
+               struct tracer **ret_tracer);
+
+/* After tracer_release. */
+void tracer_free(struct tracer *tracer);
+
+/* Whom to tell of finished requests; before the first tracer_start. On the owner, from tracer_collect and
+ * tracer_release, when no thread that has arrived is still stopped; may start others. */
+void tracer_set_sink(struct tracer *tracer, void (*finished)(void *context, struct tracer_request *request),
+                     void *context);
+
+/*
+ * Interrupts a thread. Returns 0: the request is in flight and will be finished; or a negative errno, and nothing
+ * happened: -ESRCH, -EPERM (another tracer, no right, or a thread that is ending), -EBUSY (no slot is free, or the
+ * thread is overdue from an earlier request).
+ */
+int tracer_start(struct tracer *tracer, struct tracer_request *request);
+
+/* Handles everything that has arrived, and requests past their deadline. Never blocks. */
+void tracer_collect(struct tracer *tracer);
+
+/*
+ * Collects until CLOCK_MONOTONIC reaches `deadline_ns` or `wake_fd` is readable (-1: none). With `until_idle` also
+ * until no request is in flight. Returns whether wake_fd is readable.
+ */
+bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle);
+
+size_t tracer_in_flight(const struct tracer *tracer); /* requests not finished */
+
+/*
+ * The end: waits at most `timeout_ns` for all threads, so that they are released in the state they were in; requests
+ * still in flight are then finished as TRACER_TIMEOUT. (Threads that still do not stop are released by the kernel when
+ * the owner thread ends.)
+ */
+void tracer_release(struct tracer *tracer, uint64_t timeout_ns);
+
+/* Around a number of tracer_start calls: has the other thread watch over them. */
+void tracer_watch_begin(struct tracer *tracer);
+void tracer_watch_end(struct tracer *tracer);
+
+/* Readable when tracer_watch is to be called, by a thread that is not the owner. */
+int tracer_watch_fd(const struct tracer *tracer);
+void tracer_watch(struct tracer *tracer);
+
+/* Owner, or after its end. Borrowed. */
+const struct tracer_counters *tracer_counters(const struct tracer *tracer);
+
+/*
+ * Reaps a child that is not traced, without waiting: 0 and *ret_event, -EAGAIN when it has not ended, -ECHILD when it
+ * is no child or was reaped by another thread (then `exited` was told). Any thread but the owner.
+ */
+int tracer_reap_child(pid_t pid, struct wait_event *ret_event);
+
+#endif

@@ -1,0 +1,109 @@
+"""Counts: CPU time times rate, whatever the load; sleepers; bursts; a sampler that was held up. To be run alone on the machine."""
+
+import math
+import signal
+import time
+
+import harness
+from harness import Sampler, Target, program
+
+
+def margin(expected, floor=0.05, deviations=3.0):
+    """A tolerance for a count: so many standard deviations of a Poisson number, but not below a share of it."""
+    return max(expected * floor, deviations * math.sqrt(expected), 3)
+
+
+class Shares(harness.Case):
+    def test_more_threads_than_cpus(self):
+        profile, stats, result = self.launch(["-r", "99"], [program("spinners"), "8", "5"])
+        cpu = harness.last_json(result.out)["cpu_ns"]
+        threads = profile.threads()
+        expected = sum(cpu.values()) / 1e9 * 99
+        self.assertAlmostEqual(profile.total, expected, delta=margin(expected, deviations=2.0))
+        counts = [threads[name] for name in cpu]
+        self.assertLessEqual(max(counts), 2 * min(counts), threads)
+        for name, ns in cpu.items():
+            self.assertAlmostEqual(threads[name], ns / 1e9 * 99, delta=margin(ns / 1e9 * 99))
+        self.assertAlmostEqual(stats["cpu_ns_target"], sum(cpu.values()), delta=0.1 * sum(cpu.values()))
+
+    def test_one_thread(self):
+        profile, _, result = self.launch(["-r", "500"], [program("spinners"), "1", "2"])
+        expected = harness.last_json(result.out)["cpu_ns"]["spin-0"] / 1e9 * 500
+        self.assertAlmostEqual(profile.threads()["spin-0"], expected, delta=margin(expected, deviations=1.5))
+
+    def test_nanoseconds(self):
+        profile, _, result = self.launch(["-r", "200", "--value", "ns"], [program("spinners"), "3", "2"])
+        cpu = harness.last_json(result.out)["cpu_ns"]
+        threads = profile.threads()
+        for name, ns in cpu.items():
+            self.assertAlmostEqual(threads[name], ns, delta=0.06 * ns + 10e6)
+
+    def test_shares_of_functions(self):
+        """The demo program spends half of its time in parse, three tenths in render and two in compress."""
+        profile, _, _ = self.launch(["-r", "500"], [program("demo"), "2"])
+        for name, share in (("parse", 0.5), ("render", 0.3), ("compress", 0.2)):
+            expected = share * profile.total
+            self.assertAlmostEqual(profile.containing(name), expected, delta=margin(expected) + 0.02 * profile.total)
+
+
+class Sleepers(harness.Case):
+    NAMES = {"nanosleep", "clock", "epoll", "poll", "select", "read", "accept", "recv", "condition", "semaphore", "sleepers"}
+
+    def test_cpu_mode(self):
+        profile, _, result = self.launch(["-r", "200"], [program("sleepers"), "2"])
+        sleeping = profile.count(lambda stack: stack[0] != "sleepers")
+        self.assertLessEqual(sleeping, 3, profile)  # the moment of their start
+        self.assert_share(profile, profile.leaf("busy_spin"), 0.97)
+        self.assertEqual(sum(harness.last_json(result.out)["returned"].values()), 0)
+
+    def test_wall_mode(self):
+        """All eleven at every tick, with the same weight; no call comes back because of us but one that the kernel does not restart."""
+        with Target("sleepers", 4) as target:
+            profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5")
+            harness.assert_healthy(target.pid)
+            status, output = target.end()
+        self.assertEqual(status, 0)
+        threads = profile.threads()
+        self.assertEqual(set(threads), self.NAMES)
+        self.assertLessEqual(max(threads.values()) - min(threads.values()), 2 + 0.02 * stats["ticks"], threads)
+        self.assertAlmostEqual(threads["sleepers"], stats["ticks"], delta=3 + 0.02 * stats["ticks"])
+        asleep = profile.count(lambda stack: "sleeper_main" in stack and "[truncated]" not in stack)
+        self.assertGreaterEqual(asleep, 0.98 * profile.count(lambda stack: stack[0] != "sleepers"), profile)
+        returned = harness.last_json(output)["returned"]
+        returned.pop("epoll", None)  # signal(7): a stop makes epoll_wait return EINTR; docs/limits.md
+        self.assertEqual({name: count for name, count in returned.items() if count}, {}, "system calls that came back")
+
+    def test_burst(self):
+        profile, _, result = self.launch(["-r", "500"], [program("burst"), "4"])
+        facts = harness.last_json(result.out)
+        expected = facts["cpu_ns"] / 1e9 * 500
+        self.assertAlmostEqual(profile.total, expected, delta=margin(expected, floor=0.15))
+
+
+class Held(harness.Case):
+    def test_sampler_stopped_for_a_second(self):
+        """No catch-up burst: the ticks of that second are missed, and told."""
+        profile, stats = self.path("profile"), self.path("stats")
+        with Target("chain_fp") as target:
+            with Sampler("-r", "100", "-d", "3", "-o", profile, "--stats", stats, "-p", target.pid) as sampler:
+                harness.wait_sampled(target.pid)
+                sampler.signal(signal.SIGSTOP)
+                time.sleep(1.0)
+                sampler.signal(signal.SIGCONT)
+                result = sampler.end()
+            self.assert_ok(result)
+            harness.assert_healthy(target.pid, "R")
+        facts = harness.read_stats(stats)
+        self.assertAlmostEqual(facts["ticks"] + facts["ticks_missed"], 300, delta=6)
+        self.assertAlmostEqual(facts["ticks_missed"], 100, delta=15)
+        self.assertIn(f"{facts['ticks_missed']} missed", result.err)
+        self.assertLessEqual(harness.read_profile(profile).total, facts["ticks"] + 2)
+
+    def test_no_jitter(self):
+        with Target("chain_fp") as target:
+            _, stats, _ = self.attach(target.pid, "--jitter", "off", "-r", "100", "-d", "1")
+        self.assertAlmostEqual(stats["ticks"] + stats["ticks_missed"], 100, delta=2)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,138 @@
+"""Signals of the target under sampling: none is lost, doubled, reordered or swallowed; stops stay stops."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import harness
+from harness import Counters, Sampler, Target, program, run
+
+
+class Storm(harness.Case):
+    def storm(self, *options):
+        with Target("storm") as target:
+            with Sampler("-q", "-r", "1000", *options, "-o", self.path("profile"), "-p", target.pid) as sampler:
+                harness.wait_sampled(target.pid)
+                sender = subprocess.run([program("storm_sender"), str(target.pid), "10000"], capture_output=True, text=True,
+                                        timeout=60, check=True)
+                os.kill(target.pid, signal.SIGTERM)
+                status, output = target.end()
+                self.assert_ok(sampler.end())
+        self.assertEqual(status, 0)
+        counts, sent = harness.last_json(output), harness.last_json(sender.stdout)
+        exact = {"queued": 10000, "disordered": 0, "foreign": 0, "traps": 1000, "faults": 1000, "reaped": 200, "interrupted": 0}
+        self.assertEqual({name: counts[name] for name in exact}, exact)
+        self.assertLessEqual(counts["usr1"], sent["usr1"])
+        self.assertGreaterEqual(counts["usr1"], sent["usr1"] * 0.1)  # while one is pending, another changes nothing
+        self.assertLessEqual(counts["chld"], 200)
+        self.assertGreater(counts["chld"], 0)
+        self.assertGreater(harness.read_profile(self.path("profile")).containing("storm_spin"), 500)
+
+    def test_cpu_mode(self):
+        self.storm()
+
+    def test_wall_mode(self):
+        self.storm("-m", "wall")
+
+    def test_killed_sampler(self):
+        """Samplers are killed in the middle of it, one after the other; still no signal is lost."""
+        with Target("storm") as target:
+            with subprocess.Popen([program("storm_sender"), str(target.pid), "4000"], stdout=subprocess.PIPE, text=True) as sender:
+                while sender.poll() is None:
+                    with Sampler("-q", "-r", "5000", "-o", self.path("profile"), "-p", target.pid) as sampler:
+                        time.sleep(0.06)  # anywhere in its work
+                        sampler.process.kill()
+                        sampler.process.wait(harness.LIMIT)
+            os.kill(target.pid, signal.SIGTERM)
+            status, output = target.end()
+        counts = harness.last_json(output)
+        self.assertEqual(status, 0)
+        exact = {"queued": 4000, "disordered": 0, "foreign": 0, "traps": 1000, "faults": 1000, "reaped": 200}
+        self.assertEqual({name: counts[name] for name in exact}, exact)
+
+
+class Stopped(harness.Case):
+    def test_stopped_target_stays_stopped(self):
+        for mode in ("wall", "cpu"):
+            with self.subTest(mode=mode), Target("spinners", 2) as target:
+                os.kill(target.pid, signal.SIGSTOP)
+                harness.wait_until(lambda: {harness.state(target.pid, tid) for tid in harness.tasks(target.pid)} == {"T"},
+                                   "it is stopped")
+                profile, _, result = self.attach(target.pid, "-m", mode, "-r", "50", "-d", "1")
+                self.assertLess(result.seconds, 3)
+                for tid in harness.tasks(target.pid):
+                    self.assertEqual(harness.state(target.pid, tid), "T")
+                    self.assertEqual(harness.status(target.pid, tid)["TracerPid"], "0")
+                if mode == "wall":
+                    self.assertEqual(set(profile.threads()), {"spinners", "spin-0", "spin-1"})
+                    self.assertGreaterEqual(profile.ending("spin_main", "spin_loop"), 80)
+                else:
+                    self.assertEqual(profile.total, 0)
+                before = harness.cpu_ns(target.pid)
+                os.kill(target.pid, signal.SIGCONT)
+                harness.wait_until(lambda: harness.cpu_ns(target.pid) > before + 20000000, "it goes on")
+                harness.assert_healthy(target.pid, "RS")
+
+    def test_parent_sees_the_stop_once(self):
+        """The parent that waits for stops is told of its child's stop, and of no other."""
+        with Target("chain_fp") as target:
+            with Sampler("-q", "-r", "500", "-d", "1", "-m", "wall", "-o", self.path("profile"), "-p", target.pid) as sampler:
+                harness.wait_sampled(target.pid)
+                target.process.send_signal(signal.SIGSTOP)
+                first = os.waitid(os.P_PID, target.pid, os.WSTOPPED)
+                self.assertEqual((first.si_code, first.si_status), (os.CLD_STOPPED, signal.SIGSTOP))
+                self.assert_ok(sampler.end())
+            self.assertIsNone(os.waitid(os.P_PID, target.pid, os.WSTOPPED | os.WNOHANG), "a stop of the sampler's own")
+            self.assertEqual(harness.state(target.pid), "T")
+            target.process.send_signal(signal.SIGCONT)
+            harness.assert_healthy(target.pid, "R")
+
+    def test_stop_and_continue_storm(self):
+        """A CPU limiter at work: SIGSTOP and SIGCONT every 3 ms."""
+        path = self.path("counters")
+        with Target("counters", path) as target:
+            over = threading.Event()
+
+            def limiter():
+                while not over.wait(0.003):
+                    os.kill(target.pid, signal.SIGSTOP)
+                    over.wait(0.003)
+                    os.kill(target.pid, signal.SIGCONT)
+
+            thread = threading.Thread(target=limiter)
+            thread.start()
+            try:
+                for mode in ("cpu", "wall"):
+                    with self.subTest(mode=mode):
+                        result = run("-m", mode, "-r", "300", "-d", "1.2", "-o", self.path("profile"), "-p", target.pid)
+                        self.assert_ok(result)
+                        self.assertLess(result.seconds, 3)
+            finally:
+                over.set()
+                thread.join(harness.LIMIT)
+                os.kill(target.pid, signal.SIGCONT)
+            harness.assert_healthy(target.pid, "RSD")
+            Counters(path).assert_alive()
+
+    def test_stop_during_sampling(self):
+        """Stopped and continued while sampled: it is stopped when it was told so, and runs when it was told so."""
+        with Target("chain_fp") as target:
+            with Sampler("-q", "-r", "1000", "-o", self.path("profile"), "-p", target.pid) as sampler:
+                harness.wait_sampled(target.pid)
+                for _ in range(20):
+                    os.kill(target.pid, signal.SIGSTOP)
+                    harness.wait_until(lambda: harness.state(target.pid) == "T", "it is stopped")
+                    before = harness.cpu_ns(target.pid)
+                    time.sleep(0.01)  # in which it would run, if it could; entering the stop again costs it some microseconds
+                    self.assertLess(harness.cpu_ns(target.pid) - before, 1_000_000)
+                    os.kill(target.pid, signal.SIGCONT)
+                    harness.wait_until(lambda: harness.cpu_ns(target.pid) > before, "it goes on")
+                sampler.signal(signal.SIGINT)
+                self.assert_ok(sampler.end())
+            harness.assert_healthy(target.pid, "R")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,4 @@
+foreach(module array histogram parse rng strbuf hash)
+  unit_test(${module} USES common)
+endforeach()
+unit_test(fileio USES common pthread)

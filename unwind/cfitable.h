@@ -1,0 +1,52 @@
+/*
+ * The unwind information of one image: which functions have some, and the parsed entry of a function.
+ *
+ * The index (function start to FDE) comes from the search table of PT_GNU_EH_FRAME when it can be trusted, else from
+ * one pass over .eh_frame. The latter serves images without that table (gcc -static on Debian has none) and those whose
+ * table is damaged. .debug_frame is not read yet.
+ *
+ * An entry is normalised when it is first wanted: its CIE and FDE are written anew, in one encoding, into memory of the
+ * table. So whoever evaluates it sees only lengths, encodings and offsets that were written here, and the file is not
+ * read again.
+ *
+ * Belongs to one thread. The image is borrowed and must outlive the table.
+ */
+#ifndef UNWIND_CFITABLE_H
+#define UNWIND_CFITABLE_H
+
+#include "symbolize/image.h"
+
+struct cfitable;
+
+/* Returns 0, or -ENOMEM. An image without usable unwind information gives an empty table. */
+int cfitable_new(const struct image *image, struct cfitable **ret_table);
+
+/* The same by the pass over .eh_frame, whatever PT_GNU_EH_FRAME says. For tests, and to compare. */
+int cfitable_new_linear(const struct image *image, struct cfitable **ret_table);
+
+void cfitable_free(struct cfitable *table);
+
+size_t cfitable_count(const struct cfitable *table);
+
+/* Linear address of the n-th function, ascending. */
+uint64_t cfitable_start(const struct cfitable *table, size_t n);
+
+/* One function's normalised entry. */
+struct cfi_function {
+    uint64_t start_svma;
+    uint64_t end_svma;
+    bool signal; /* its caller was interrupted, not calling */
+    uint32_t
+        fde_off; /* into cfitable_bytes; the CIE pointer of .eh_frame, FDE address as an absolute 8-byte start_svma */
+};
+
+/*
+ * The entry whose range holds `svma`. Returns 0; -ENOENT when no function does (never the nearest wrong neighbour);
+ * -EINVAL when the entry is damaged or has instructions that are not supported; -ENOMEM.
+ */
+int cfitable_find(struct cfitable *table, uint64_t svma, struct cfi_function *ret_function);
+
+/* The normalised entries: a multiple of 8 bytes. Borrowed, until the next cfitable_find. */
+const uint8_t *cfitable_bytes(const struct cfitable *table, size_t *ret_size);
+
+#endif

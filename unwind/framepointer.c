@@ -1,0 +1,85 @@
+#include "unwind/framepointer.h"
+
+enum { RECORD_BYTES = 16 };
+
+bool framepointer_is_return(const struct view *view, struct callsites callsites, uint64_t return_avma)
+{
+    if (return_avma == 0)
+        return false;
+    const struct code_region *region = codemap_find(view->map, frame_lookup_avma(return_avma, false));
+    if (!region)
+        return false;
+    struct callsite_cache *cache = region->image && region->has_bias ? callsites.images : callsites.anonymous;
+    return callsite_find(cache, view, region, return_avma) == CALLSITE_CALL;
+}
+
+/* The copied bytes that hold the stack pointer. Also an alternate signal stack has its own. */
+static const struct memory_range *stack_range(const struct snapshot *snapshot, uint64_t sp_avma)
+{
+    for (size_t i = 0; i < snapshot->range_count; i++) {
+        const struct memory_range *range = &snapshot->ranges[i];
+        /* One past the end is still this stack: everything copied was popped. */
+        if (sp_avma >= range->avma && sp_avma - range->avma <= range->size)
+            return range;
+    }
+    return NULL;
+}
+
+static bool mapping_holds(const struct snapshot *snapshot, uint64_t avma, uint64_t size)
+{
+    return avma >= snapshot->stack_start_avma && avma < snapshot->stack_end_avma &&
+           size <= snapshot->stack_end_avma - avma;
+}
+
+enum record_place { RECORD_COPIED, RECORD_CUT, RECORD_ELSEWHERE };
+
+static enum record_place record_place(const struct snapshot *snapshot, uint64_t sp_avma, uint64_t record_avma)
+{
+    bool mapping_known = mapping_holds(snapshot, sp_avma, 1);
+    if (mapping_known && !mapping_holds(snapshot, record_avma, RECORD_BYTES))
+        return RECORD_ELSEWHERE;
+    const struct memory_range *range = stack_range(snapshot, sp_avma);
+    if (range && record_avma >= range->avma && record_avma - range->avma <= range->size &&
+        RECORD_BYTES <= range->size - (record_avma - range->avma))
+        return RECORD_COPIED;
+    if (mapping_known && snapshot_is_cut(snapshot, record_avma + RECORD_BYTES - 1))
+        return RECORD_CUT;
+    return RECORD_ELSEWHERE;
+}
+
+enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
+                                           const struct registers *registers, bool exact,
+                                           struct registers *ret_registers)
+{
+    if (!registers_known(registers, REGISTER_RBP))
+        return FRAMEPOINTER_NOT_BELIEVED;
+    uint64_t rbp = registers->value[REGISTER_RBP];
+    uint64_t sp = registers->value[REGISTER_RSP];
+    if (rbp == 0 && !exact)
+        return FRAMEPOINTER_OUTERMOST;
+    if (rbp % 8 != 0 || rbp < sp)
+        return FRAMEPOINTER_NOT_BELIEVED;
+
+    enum record_place place = record_place(view->snapshot, sp, rbp);
+    if (place == RECORD_CUT) {
+        view_need(view, rbp, RECORD_BYTES);
+        return FRAMEPOINTER_CUT;
+    }
+    uint64_t record[2];
+    if (place == RECORD_ELSEWHERE || !snapshot_read(view->snapshot, rbp, record, sizeof(record)))
+        return FRAMEPOINTER_NOT_BELIEVED;
+    /* Two zero words are common in any stack: the mark of the outermost frame counts only where a chain led to it. */
+    bool outermost = record[0] == 0 && record[1] == 0 && !exact;
+    if (!outermost && !framepointer_is_return(view, callsites, record[1]))
+        return FRAMEPOINTER_NOT_BELIEVED;
+    view_need(view, rbp, RECORD_BYTES);
+    if (outermost)
+        return FRAMEPOINTER_OUTERMOST;
+
+    struct registers caller = {.known = 1U << REGISTER_RSP | 1U << REGISTER_RBP | 1U << REGISTER_PC};
+    caller.value[REGISTER_RBP] = record[0];
+    caller.value[REGISTER_RSP] = rbp + RECORD_BYTES;
+    caller.value[REGISTER_PC] = record[1];
+    *ret_registers = caller;
+    return FRAMEPOINTER_STEPPED;
+}

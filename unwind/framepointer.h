@@ -1,0 +1,38 @@
+/*
+ * One step by the frame pointer: [rbp] is the caller's rbp, [rbp + 8] the return address. rbp is an ordinary register
+ * to most code, so the record is believed only if everything about it fits; see framepointer_step.
+ */
+#ifndef UNWIND_FRAMEPOINTER_H
+#define UNWIND_FRAMEPOINTER_H
+
+#include "unwind/callsite.h"
+#include "unwind/view.h"
+
+enum framepointer_answer {
+    FRAMEPOINTER_STEPPED,
+    /* A zero rbp or a zero return address marks the outermost frame. Not for an exact frame's rbp, which may hold
+       anything. */
+    FRAMEPOINTER_OUTERMOST,
+    FRAMEPOINTER_NOT_BELIEVED,
+    FRAMEPOINTER_CUT /* the record lies in the stack's mapping, above the copied bytes */
+};
+
+/* Caches of call sites: of code in images, and of this address space's anonymous memory. Borrowed. */
+struct callsites {
+    struct callsite_cache *images;
+    struct callsite_cache *anonymous;
+};
+
+/*
+ * The record must be 8-aligned, not below the stack pointer, wholly within the stack that holds the stack pointer, and
+ * its return address must lie behind a call in executable memory whose bytes can be read. On FRAMEPOINTER_STEPPED
+ * *ret_registers has rsp, rbp and pc of the caller and no other register; otherwise it is untouched.
+ */
+enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
+                                           const struct registers *registers, bool exact,
+                                           struct registers *ret_registers);
+
+/* The check of a return address alone: executable, and behind a call. */
+bool framepointer_is_return(const struct view *view, struct callsites callsites, uint64_t return_avma);
+
+#endif

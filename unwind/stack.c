@@ -1,0 +1,46 @@
+#include "unwind/stack.h"
+
+#include "common/array.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+const char *stack_end_name(enum stack_end end)
+{
+    static const char *const names[STACK_END_COUNT] = {
+        [STACK_COMPLETE] = "complete",           [STACK_CUT_COPY] = "copy",         [STACK_CUT_MEMORY] = "memory",
+        [STACK_CUT_NO_RULE] = "no_rule",         [STACK_CUT_BAD_RULE] = "bad_rule", [STACK_CUT_BAD_PC] = "bad_pc",
+        [STACK_CUT_NO_PROGRESS] = "no_progress", [STACK_CUT_DEPTH] = "depth",
+    };
+    assert((unsigned)end < STACK_END_COUNT);
+    return names[end];
+}
+
+void stack_deinit(struct stack *stack)
+{
+    if (!stack)
+        return;
+    free(stack->frames);
+    *stack = (struct stack){0};
+}
+
+void stack_clear(struct stack *stack)
+{
+    stack->count = 0;
+    stack->end = STACK_COMPLETE;
+    stack->top_avma = 0;
+}
+
+int stack_add(struct stack *stack, uint64_t avma, bool exact, enum frame_by by)
+{
+    int err = array_room(&stack->frames, &stack->capacity, stack->count + 1);
+    if (err)
+        return err;
+    stack->frames[stack->count++] = (struct frame){.avma = avma, .exact = exact, .by = by};
+    return 0;
+}
+
+uint64_t frame_lookup_avma(uint64_t avma, bool exact)
+{
+    return exact ? avma : avma - 1;
+}

@@ -1,0 +1,37 @@
+#include "unwind/view.h"
+
+void view_need(struct view *view, uint64_t avma, size_t size)
+{
+    const struct snapshot *snapshot = view->snapshot;
+    uint64_t end = avma + size;
+    if (snapshot->range_count == 0 || end < avma || end <= view->top_avma)
+        return;
+    const struct memory_range *stack = &snapshot->ranges[0];
+    bool copied = avma >= stack->avma && end - stack->avma <= stack->size;
+    if (copied || snapshot_is_cut(snapshot, end - 1))
+        view->top_avma = end;
+}
+
+bool view_read_code(const struct view *view, const struct code_region *region, uint64_t avma, void *buffer, size_t size)
+{
+    if (avma < region->start_avma || avma > region->end_avma || size > region->end_avma - avma)
+        return false;
+    if (region->image && region->has_bias && image_read_svma(region->image, avma - region->bias, buffer, size) == 0)
+        return true;
+    return view->reader && view->reader->read(view->reader->context, avma, buffer, size);
+}
+
+bool view_read(struct view *view, uint64_t avma, void *buffer, size_t size)
+{
+    view_need(view, avma, size);
+    if (snapshot_read(view->snapshot, avma, buffer, size))
+        return true;
+    /* Code does not change; but what data holds now is not what it held when the thread stood still: never ask for it.
+     */
+    const struct code_region *region = codemap_find(view->map, avma);
+    if (region && view_read_code(view, region, avma, buffer, size))
+        return true;
+    view->failed = true;
+    view->cut = snapshot_is_cut(view->snapshot, avma + size - 1);
+    return false;
+}
