@@ -60,7 +60,7 @@ class RealPrograms(harness.Case):
         self.check(profile)
         # V8 may inline these into one another, so any of them will do; what it interprets carries V8's own names.
         named = profile.count(lambda stack: re.search(r"(innerLoop|middleStep|outerWork).*_\[j\]$", stack[-1]) is not None
-                              and stack[1] != "[truncated]" and any("JSEntry" in frame for frame in stack))
+                              and stack[1] != "[truncated]" and any("v8::internal::Execution::" in frame for frame in stack))
         self.assert_share(profile, named, 0.7)
 
     def is_ours(self, path):
