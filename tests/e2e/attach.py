@@ -195,14 +195,14 @@ class Cycles(harness.Case):
         with Target("counters", path) as target:
             counters = Counters(path)
             counters.assert_alive()
-            for cycle in range(12):
+            for cycle in range(int(os.environ.get("CYCLES", "12"))):
                 ending = (None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[cycle % 4]
                 duration = ["-d", "0.3"] if ending is None else []
                 with self.subTest(cycle=cycle, ending=ending):
-                    with Sampler("-q", "-r", "500", *duration, "-m", "wall" if cycle >= 8 else "cpu", "-o", self.path("profile"),
+                    with Sampler("-q", "-r", "500", *duration, "-m", "wall" if cycle % 12 >= 8 else "cpu", "-o", self.path("profile"),
                                  "-p", target.pid) as sampler:
                         if ending is not None:
-                            time.sleep(0.1 + 0.037 * cycle)  # anywhere in its work
+                            time.sleep(0.1 + 0.037 * (cycle % 12))  # anywhere in its work
                             sampler.signal(ending)
                         result = sampler.end()
                     if ending == signal.SIGKILL:
