@@ -2,6 +2,7 @@
 
 #include "common/array.h"
 #include "common/clock.h"
+#include "sampler/mapper.h"
 #include "sampler/slice.h"
 #include "sampler/watch.h"
 
@@ -14,13 +15,6 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-/* Maps are read again this often though no counter moved: a library can take the place of one of the same size. The
- * time spent on it stays below one part in MAP_COST_SHARE. */
-#define MAP_PERIOD_NS (100 * NS_PER_MS)
-/* And not more often than this for an address that they do not explain. */
-#define MAP_RETRY_NS (5 * NS_PER_MS)
-enum { MAP_COST_SHARE = 100 };
 
 /* At the end: for threads that did not stop yet. */
 #define RELEASE_TIMEOUT_NS (200 * NS_PER_MS)
@@ -39,7 +33,7 @@ struct flight {
 struct capture {
     const struct options *options;
     struct pipeline *pipeline;
-    struct images *images;
+    struct mapper mapper;
     struct tracer *tracer;
     int wake_fd;  /* owned: a flag was set */
     int ended_fd; /* borrowed: no process is left, or we gave up */
@@ -57,12 +51,8 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct rng rng;
-    struct space **spaces; /* owned, number - 1 */
-    size_t space_count;
-    size_t space_capacity;
     struct flight flights[TRACER_SLOTS]; /* free: item is NULL */
     uint64_t now_ns;                     /* of the tick in work */
-    size_t total_capacity;
     uint64_t started_ns;
     struct capture_result result;
 };
@@ -114,64 +104,6 @@ static void refuse(struct capture *capture, pid_t pid, bool *which)
     *which = true;
 }
 
-static int begin_space(struct capture *capture, struct process *process, const struct thread *thread)
-{
-    int error = array_room(&capture->spaces, &capture->space_capacity, capture->space_count + 1);
-    struct procfs_stat before;
-    struct procfs_stat after;
-    struct space *space = NULL;
-    for (int tries = 0; !error && tries < 5; tries++) {
-        error = thread_read_stat(thread, &before);
-        if (!error)
-            error = space_new(process->pid, process->proc_fd, thread->tid, (uint32_t)capture->space_count + 1, &space);
-        if (!error)
-            error = thread_read_stat(thread, &after);
-        if (!error && before.image_hash == after.image_hash)
-            break;
-        space_free(space); /* exec in between: whose memory was opened is not known */
-        space = NULL;
-    }
-    if (!space) {
-        if (error == -EACCES || error == -EPERM) {
-            process->unreadable = true;
-            refuse(capture, process->pid, &capture->result.target_not_allowed);
-        }
-        return error ? error : -EAGAIN;
-    }
-    process->unreadable = false;
-    capture->spaces[capture->space_count++] = space;
-    process->space = space;
-    process->image_hash = after.image_hash;
-    return 0;
-}
-
-static int read_maps(struct capture *capture, const struct thread *thread)
-{
-    struct process *process = thread->process;
-    uint64_t counter = space_counter(process->space);
-    struct address_map *map;
-    int error = space_read_maps(process->space, thread->tid, capture->images, &map);
-    if (error)
-        return error;
-    address_map_unref(process->map);
-    process->map = map;
-    process->map_counter = counter;
-    process->map_read_ns = clock_now_ns();
-    return 0;
-}
-
-static bool is_map_old(struct process *process, uint64_t now_ns)
-{
-    uint64_t age_ns = now_ns - process->map_read_ns;
-    if (!process->map || space_counter(process->space) != process->map_counter)
-        return true;
-    /* About 1 us a mapping. */
-    uint64_t period_ns = MAP_PERIOD_NS + process->map->extent_count * NS_PER_US * MAP_COST_SHARE;
-    if (atomic_load(&process->space->maps_stale) && age_ns > period_ns / 10)
-        return true;
-    return age_ns > period_ns;
-}
-
 /*
  * Makes the process's space and map those of now. `image_hash` is what a thread's stat said just now: a vfork'ed child
  * shares its parent's memory until its exec, so the memory's own end does not tell of it.
@@ -188,13 +120,15 @@ static enum failure refresh_process(struct capture *capture, const struct thread
         end_space(capture, process);
     }
     if (!process->space) {
-        int error = begin_space(capture, process, thread);
+        int error = mapper_begin_space(&capture->mapper, thread);
+        if (process->unreadable)
+            refuse(capture, process->pid, &capture->result.target_not_allowed);
         if (error)
             return error == -EACCES || error == -EPERM ? FAILURE_NOT_ALLOWED : FAILURE_NO_MAPS;
     }
-    if (is_map_old(process, now_ns)) {
+    if (mapper_is_old(process, now_ns)) {
         process->space->maps_stale = false;
-        if (read_maps(capture, thread) < 0 && !process->map)
+        if (mapper_read_maps(&capture->mapper, thread) < 0 && !process->map)
             return FAILURE_NO_MAPS;
     }
     return FAILURE_NONE;
@@ -329,10 +263,8 @@ static void find_stack(struct capture *capture, struct thread *thread, struct it
     const struct extent *extent = address_map_extent(item->map, sp);
     bool is_new_place = !extent || !codemap_find(&item->map->code, pc);
     struct process *process = thread ? thread->process : NULL;
-    if (is_new_place && process && process->space == item->space &&
-        (clock_now_ns() - process->map_read_ns > MAP_RETRY_NS ||
-         space_counter(process->space) != process->map_counter) &&
-        read_maps(capture, thread) == 0) {
+    if (is_new_place && process && process->space == item->space && mapper_may_retry(process) &&
+        mapper_read_maps(&capture->mapper, thread) == 0) {
         address_map_unref(item->map);
         item->map = address_map_ref(process->map);
         extent = address_map_extent(item->map, sp);
@@ -456,49 +388,25 @@ static int consider_thread(struct capture *capture, struct thread *thread)
 
 /* ---- accounts ---- */
 
-static void add_total(struct capture *capture, struct thread *thread)
+/* Only profiles in nanoseconds need each thread's time. */
+static bool keeps_total(const struct capture *capture, const struct thread *thread)
 {
-    struct capture_result *result = &capture->result;
-    uint64_t cpu_ns = thread_cpu_ns(thread);
-    result->cpu_ns_threads += cpu_ns;
-    if (thread->samples)
-        result->cpu_ns_sampled += cpu_ns;
-    else
-        result->threads_unsampled++;
-    if (!capture->options->output.value_ns || capture->options->mode != MODE_CPU || (!cpu_ns && !thread->samples) ||
-        !is_wanted(capture->options, thread))
-        return;
-    if (array_room(&result->totals, &capture->total_capacity, result->total_count + 1)) {
-        result->error = -ENOMEM;
-        return;
-    }
-    struct thread_total *total = &result->totals[result->total_count++];
-    *total = (struct thread_total){.shared = thread_shared_ref(thread->shared), .cpu_ns = cpu_ns};
-    memcpy(total->comm, thread->comm, sizeof(total->comm));
+    const struct options *options = capture->options;
+    return options->output.value_ns && options->mode == MODE_CPU && is_wanted(options, thread);
 }
 
 static void thread_gone(struct capture *capture, struct thread *thread)
 {
-    add_total(capture, thread);
+    account_thread(&capture->result.account, thread, keeps_total(capture, thread));
     forget_thread(capture, thread);
     targets_remove_thread(&capture->targets, thread);
 }
 
-static void account_process(struct capture *capture, struct process *process)
-{
-    uint64_t cpu_ns = process->last_cpu_ns - process->first_cpu_ns;
-    uint64_t known_ns = process->known_cpu_ns;
-    for (size_t i = 0; i < process->thread_count; i++)
-        known_ns += thread_cpu_ns(process->threads[i]);
-    /* The clock was read a little before its last thread's counters. */
-    capture->result.cpu_ns_target += cpu_ns > known_ns ? cpu_ns : known_ns;
-}
-
 static void process_gone(struct capture *capture, struct process *process)
 {
-    account_process(capture, process);
+    account_process(&capture->result.account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
-        add_total(capture, process->threads[i]);
+        account_thread(&capture->result.account, process->threads[i], keeps_total(capture, process->threads[i]));
         forget_thread(capture, process->threads[i]);
     }
     end_space(capture, process);
@@ -544,6 +452,8 @@ static void tick(struct capture *capture)
         else
             i++;
     }
+    if (capture->result.account.error)
+        capture->result.error = capture->result.account.error;
     capture->threads_now = capture->targets.thread_count;
     ticker_end(&capture->ticker, clock_now_ns());
 }
@@ -669,7 +579,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     pthread_cond_init(&capture->changed, NULL);
     capture->options = options;
     capture->pipeline = pipeline;
-    capture->images = images;
+    capture->mapper.images = images;
     capture->tracer = tracer;
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -718,20 +628,16 @@ const struct capture_result *capture_result(const struct capture *capture)
 
 struct space *const *capture_spaces(const struct capture *capture, size_t *ret_count)
 {
-    *ret_count = capture->space_count;
-    return capture->spaces;
+    *ret_count = capture->mapper.space_count;
+    return capture->mapper.spaces;
 }
 
 void capture_free(struct capture *capture)
 {
     if (!capture)
         return;
-    for (size_t i = 0; i < capture->result.total_count; i++)
-        thread_shared_unref(capture->result.totals[i].shared);
-    free(capture->result.totals);
-    for (size_t i = 0; i < capture->space_count; i++)
-        space_free(capture->spaces[i]);
-    free(capture->spaces);
+    account_deinit(&capture->result.account);
+    mapper_deinit(&capture->mapper);
     targets_deinit(&capture->targets);
     watch_deinit(&capture->watch);
     if (capture->wake_fd >= 0)

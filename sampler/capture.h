@@ -5,6 +5,7 @@
 #ifndef SAMPLER_CAPTURE_H
 #define SAMPLER_CAPTURE_H
 
+#include "sampler/account.h"
 #include "sampler/images.h"
 #include "sampler/options.h"
 #include "sampler/pipeline.h"
@@ -16,27 +17,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* CPU time of one thread, for profiles in nanoseconds. */
-struct thread_total {
-    struct thread_shared *shared; /* owned reference */
-    char comm[PROCFS_COMM_BYTES];
-    uint64_t cpu_ns;
-};
-
 /* Valid after capture_join. */
 struct capture_result {
     struct ticker ticker;
     uint64_t wall_ns;
-    uint64_t cpu_ns_target;  /* of all processes, by their own clocks */
-    uint64_t cpu_ns_sampled; /* of the threads that have a sample */
-    uint64_t cpu_ns_threads; /* of the threads that were seen */
+    struct account account;
     uint64_t threads_seen;
     uint64_t threads_vanished;
-    uint64_t threads_unsampled; /* seen, never sampled */
     uint64_t processes_seen;
     uint64_t execs;
-    struct thread_total *totals; /* only with --value ns in cpu mode; owned */
-    size_t total_count;
     bool target_not_allowed; /* some process could not be read or stopped for lack of rights */
     bool target_foreign;     /* some process runs 32-bit code */
     pid_t refused_pid;       /* of the above, the first one */

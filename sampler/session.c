@@ -304,8 +304,8 @@ static int add_cpu_times(struct session *session)
 {
     const struct capture_result *result = capture_result(session->capture);
     struct profile *profile = session->profile;
-    for (size_t i = 0; i < result->total_count; i++) {
-        const struct thread_total *total = &result->totals[i];
+    for (size_t i = 0; i < result->account.total_count; i++) {
+        const struct thread_total *total = &result->account.totals[i];
         struct profile_thread thread = {.pid = total->shared->pid, .tid = total->shared->tid, .cpu_ns = total->cpu_ns};
         int error = strings_add(&profile->strings, total->comm, &thread.name);
         if (error)
@@ -319,8 +319,8 @@ static int add_cpu_times(struct session *session)
         if (error)
             return error;
     }
-    if (result->cpu_ns_target > result->cpu_ns_threads && session->options->thread_count == 0) {
-        struct profile_thread exited = {.cpu_ns = result->cpu_ns_target - result->cpu_ns_threads};
+    if (result->account.cpu_ns_target > result->account.cpu_ns_threads && session->options->thread_count == 0) {
+        struct profile_thread exited = {.cpu_ns = result->account.cpu_ns_target - result->account.cpu_ns_threads};
         uint32_t number;
         int error = strings_add(&profile->strings, "[exited threads]", &exited.name);
         if (!error)

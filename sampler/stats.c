@@ -88,12 +88,12 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_failures(stats, ret_text);
     add_number(ret_text, "threads_seen", capture->threads_seen);
     add_number(ret_text, "threads_vanished", capture->threads_vanished);
-    add_number(ret_text, "threads_unsampled", capture->threads_unsampled);
+    add_number(ret_text, "threads_unsampled", capture->account.threads_unsampled);
     add_number(ret_text, "processes_seen", capture->processes_seen);
     add_number(ret_text, "execs", capture->execs);
     add_stops(stats, ret_text);
-    add_number(ret_text, "cpu_ns_target", capture->cpu_ns_target);
-    add_number(ret_text, "cpu_ns_sampled", capture->cpu_ns_sampled);
+    add_number(ret_text, "cpu_ns_target", capture->account.cpu_ns_target);
+    add_number(ret_text, "cpu_ns_sampled", capture->account.cpu_ns_sampled);
     add_number(ret_text, "wall_ns", capture->wall_ns);
     add_frames(stats, ret_text);
     add_number(ret_text, "symbol_ns", stats->symbol_ns);
@@ -120,8 +120,8 @@ void stats_summary(const struct stats *stats, struct strbuf *ret_text)
         (unsigned long long)capture->ticker.late, (unsigned long long)capture->ticker.missed,
         (unsigned long long)stats_failed(stats), (unsigned long long)stats_truncated(stats), seconds(capture->wall_ns));
     if (stats->options->mode == MODE_CPU)
-        strbuf_addf(ret_text, "CPU %.2f s of %.2f s sampled; ", seconds(capture->cpu_ns_sampled),
-                    seconds(capture->cpu_ns_target));
+        strbuf_addf(ret_text, "CPU %.2f s of %.2f s sampled; ", seconds(capture->account.cpu_ns_sampled),
+                    seconds(capture->account.cpu_ns_target));
     else
         strbuf_addf(ret_text, "%llu threads; ", (unsigned long long)capture->threads_seen);
     strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,

@@ -120,11 +120,11 @@ static void run_fill(struct run *run)
     run_init(run);
     run->capture = (struct capture_result){.ticker = {.ticks = 1980, .late = 3, .missed = 2},
                                            .wall_ns = 20000000000,
-                                           .cpu_ns_target = 19010000000,
-                                           .cpu_ns_sampled = 18930000000,
+                                           .account.cpu_ns_target = 19010000000,
+                                           .account.cpu_ns_sampled = 18930000000,
                                            .threads_seen = 5,
                                            .threads_vanished = 4,
-                                           .threads_unsampled = 1,
+                                           .account.threads_unsampled = 1,
                                            .processes_seen = 2,
                                            .execs = 6};
     run->pipeline.samples = 1975;
@@ -224,7 +224,7 @@ static void test_json_of_huge_numbers(void **state)
     struct run *run = malloc(sizeof(*run));
     struct strbuf text = {0};
     run_init(run);
-    run->capture.cpu_ns_target = UINT64_MAX;
+    run->capture.account.cpu_ns_target = UINT64_MAX;
     for (int i = 0; i < FAILURE_COUNT; i++)
         run->pipeline.failed[i] = 1;
     for (int i = 0; i < STACK_END_COUNT; i++)

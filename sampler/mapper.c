@@ -1,0 +1,85 @@
+#include "sampler/mapper.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Maps are read again this often though no counter moved: a library can take the place of one of the same size. The
+ * time spent on it stays below one part in MAP_COST_SHARE. */
+#define MAP_PERIOD_NS (100 * NS_PER_MS)
+/* And not more often than this for an address that they do not explain. */
+#define MAP_RETRY_NS (5 * NS_PER_MS)
+enum { MAP_COST_SHARE = 100 };
+
+void mapper_deinit(struct mapper *mapper)
+{
+    for (size_t i = 0; i < mapper->space_count; i++)
+        space_free(mapper->spaces[i]);
+    free(mapper->spaces);
+    *mapper = (struct mapper){0};
+}
+
+int mapper_begin_space(struct mapper *mapper, const struct thread *thread)
+{
+    struct process *process = thread->process;
+    int error = array_room(&mapper->spaces, &mapper->space_capacity, mapper->space_count + 1);
+    struct procfs_stat before;
+    struct procfs_stat after;
+    struct space *space = NULL;
+    for (int tries = 0; !error && tries < 5; tries++) {
+        error = thread_read_stat(thread, &before);
+        if (!error)
+            error = space_new(process->pid, process->proc_fd, thread->tid, (uint32_t)mapper->space_count + 1, &space);
+        if (!error)
+            error = thread_read_stat(thread, &after);
+        if (!error && before.image_hash == after.image_hash)
+            break;
+        space_free(space); /* exec in between: whose memory was opened is not known */
+        space = NULL;
+    }
+    if (!space) {
+        process->unreadable = error == -EACCES || error == -EPERM;
+        process->image_hash = before.image_hash;
+        return error ? error : -EAGAIN;
+    }
+    process->unreadable = false;
+    mapper->spaces[mapper->space_count++] = space;
+    process->space = space;
+    process->image_hash = after.image_hash;
+    return 0;
+}
+
+int mapper_read_maps(struct mapper *mapper, const struct thread *thread)
+{
+    struct process *process = thread->process;
+    uint64_t counter = space_counter(process->space);
+    struct address_map *map;
+    int error = space_read_maps(process->space, thread->tid, mapper->images, &map);
+    if (error)
+        return error;
+    address_map_unref(process->map);
+    process->map = map;
+    process->map_counter = counter;
+    process->map_read_ns = clock_now_ns();
+    return 0;
+}
+
+bool mapper_is_old(const struct process *process, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns - process->map_read_ns;
+    if (!process->map || space_counter(process->space) != process->map_counter)
+        return true;
+    /* About 1 us a mapping. */
+    uint64_t period_ns = MAP_PERIOD_NS + process->map->extent_count * NS_PER_US * MAP_COST_SHARE;
+    if (atomic_load(&process->space->maps_stale) && age_ns > period_ns / 10)
+        return true;
+    return age_ns > period_ns;
+}
+
+bool mapper_may_retry(const struct process *process)
+{
+    return clock_now_ns() - process->map_read_ns > MAP_RETRY_NS ||
+           space_counter(process->space) != process->map_counter;
+}
