@@ -53,7 +53,6 @@ struct capture {
     struct rng rng;
     struct flight flights[TRACER_SLOTS]; /* free: item is NULL */
     uint64_t now_ns;                     /* of the tick in work */
-    uint64_t started_ns;
     struct capture_result result;
 };
 
@@ -124,7 +123,7 @@ static enum failure refresh_process(struct capture *capture, const struct thread
         if (process->unreadable)
             refuse(capture, process->pid, &capture->result.target_not_allowed);
         if (error)
-            return error == -EACCES || error == -EPERM ? FAILURE_NOT_ALLOWED : FAILURE_NO_MAPS;
+            return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
     }
     if (mapper_is_old(process, now_ns)) {
         process->space->maps_stale = false;
@@ -381,6 +380,8 @@ static int consider_thread(struct capture *capture, struct thread *thread)
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     if (thread->is_zombie || !is_wanted(capture->options, thread))
         return 0;
+    if (stat.flags & PROCFS_PF_EXITING)
+        return 0;
     if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
         sample_thread(capture, thread, &stat);
     return 0;
@@ -438,6 +439,7 @@ static void consider_process(struct capture *capture, struct process *process)
 
 static void tick(struct capture *capture)
 {
+    uint64_t cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     capture->now_ns = clock_now_ns();
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
@@ -455,7 +457,10 @@ static void tick(struct capture *capture)
     if (capture->result.account.error)
         capture->result.error = capture->result.account.error;
     capture->threads_now = capture->targets.thread_count;
-    ticker_end(&capture->ticker, clock_now_ns());
+    /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
+    uint64_t end_ns = clock_now_ns();
+    ticker_end(&capture->ticker, end_ns);
+    ticker_not_before(&capture->ticker, end_ns + clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns);
 }
 
 static void last_look(struct capture *capture)
@@ -475,7 +480,7 @@ static void last_look(struct capture *capture)
         process_gone(capture, process);
     }
     capture->result.ticker = capture->ticker;
-    capture->result.wall_ns = now_ns - capture->started_ns;
+    capture->result.wall_ns = now_ns - capture->ticker.start_ns;
 }
 
 /* Paused: lets go of everything, and waits. */
@@ -584,8 +589,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    capture->started_ns = clock_now_ns();
-    uint64_t seed = hash_pair(capture->started_ns, (uint64_t)getpid());
+    uint64_t seed = hash_pair(clock_now_ns(), (uint64_t)getpid());
     watch_init(&capture->watch, options->children, seed);
     int error = capture->wake_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
     if (!error)

@@ -102,19 +102,35 @@ static int open_mapped_file(int proc_fd, pid_t tid, const struct mapping *mappin
     return -1;
 }
 
+/* The newest image of this file, 0 for none: one that could not be opened at first may have been later. */
+static uint32_t find_file(const struct images *images, const struct mapping *mapping)
+{
+    for (size_t i = images->count; i-- > 0;) {
+        const struct known_image *known = &images->items[i];
+        if (known->inode == mapping->inode && known->dev == mapping->dev)
+            return (uint32_t)(i + 1);
+    }
+    return 0;
+}
+
 int images_add_file(struct images *images, int proc_fd, pid_t tid, const struct mapping *mapping, uint32_t *ret_number)
 {
-    for (size_t i = 0; i < images->count; i++) {
-        const struct known_image *known = &images->items[i];
-        if (known->inode == mapping->inode && known->dev == mapping->dev) {
-            *ret_number = (uint32_t)(i + 1);
-            return 0;
-        }
+    uint32_t number = find_file(images, mapping);
+    const struct image *image = images_get(images, number);
+    bool is_retry = image && image_kind(image) == IMAGE_UNREADABLE;
+    if (image && !is_retry) {
+        *ret_number = number;
+        return 0;
     }
     char path[PATH_MAX];
     mapping_path(mapping, path, sizeof(path));
+    int fd = open_mapped_file(proc_fd, tid, mapping, path);
+    if (is_retry && fd < 0) {
+        *ret_number = number;
+        return 0;
+    }
     struct known_image known = {.dev = mapping->dev, .inode = mapping->inode};
-    int error = image_open(open_mapped_file(proc_fd, tid, mapping, path), path, &known.image);
+    int error = image_open(fd, path, &known.image);
     return error ? error : images_push(images, &known, ret_number);
 }
 

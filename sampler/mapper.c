@@ -13,6 +13,9 @@
 #define MAP_RETRY_NS (5 * NS_PER_MS)
 enum { MAP_COST_SHARE = 100 };
 
+/* An exec that is under way takes some tens of microseconds more to set up its new memory. */
+#define EXEC_PAUSE_NS (50 * NS_PER_US)
+
 void mapper_deinit(struct mapper *mapper)
 {
     for (size_t i = 0; i < mapper->space_count; i++)
@@ -36,6 +39,8 @@ int mapper_begin_space(struct mapper *mapper, const struct thread *thread)
             error = thread_read_stat(thread, &after);
         if (!error && before.image_hash == after.image_hash)
             break;
+        if (!error)
+            clock_sleep_until(clock_now_ns() + EXEC_PAUSE_NS);
         space_free(space); /* exec in between: whose memory was opened is not known */
         space = NULL;
     }

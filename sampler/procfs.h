@@ -28,6 +28,7 @@ struct procfs_stat {
 bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
 
 #define PROCFS_PF_KTHREAD 0x00200000U
+#define PROCFS_PF_EXITING 0x00000004U /* on its way out: it has no memory any more, and cannot be stopped */
 
 /* /proc/PID/task/TID/schedstat: "run_ns wait_ns slices"; all zero where the kernel does not keep them. */
 struct procfs_schedstat {

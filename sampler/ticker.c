@@ -60,6 +60,12 @@ void ticker_end(struct ticker *ticker, uint64_t now_ns)
     set_deadline(ticker);
 }
 
+void ticker_not_before(struct ticker *ticker, uint64_t earliest_ns)
+{
+    if (ticker->deadline_ns < earliest_ns)
+        ticker->deadline_ns = earliest_ns;
+}
+
 void ticker_finish(struct ticker *ticker, uint64_t now_ns)
 {
     skip_to(ticker, now_ns);

@@ -33,6 +33,9 @@ void ticker_begin(struct ticker *ticker, uint64_t now_ns);
 /* The work of the tick is done: sets the next deadline. Periods that are wholly over are missed. */
 void ticker_end(struct ticker *ticker, uint64_t now_ns);
 
+/* After ticker_end: the next tick is not before that. Work that does not fit the rate costs ticks, not a whole CPU. */
+void ticker_not_before(struct ticker *ticker, uint64_t earliest_ns);
+
 /* Sampling ends: periods over by now whose tick was not taken are missed. */
 void ticker_finish(struct ticker *ticker, uint64_t now_ns);
 

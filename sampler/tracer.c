@@ -408,16 +408,20 @@ bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool 
     struct pollfd fds[2] = {{.fd = tracer->child_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
     for (;;) {
         uint64_t now_ns = clock_now_ns();
-        if (now_ns >= deadline_ns || (until_idle && tracer->in_flight == 0))
-            return false;
-        uint64_t wait_ns = deadline_ns - now_ns;
+        uint64_t wait_ns = now_ns < deadline_ns ? deadline_ns - now_ns : 0;
         if (tracer->used && wait_ns > LOOK_PERIOD_NS)
             wait_ns = LOOK_PERIOD_NS;
+        if (until_idle && tracer->in_flight == 0)
+            return false;
+        /* Looked at also when the time is over already: who is always late must hear what others want all the same. */
         struct timespec timeout = clock_timespec(wait_ns);
         int ready = ppoll(fds, 2, &timeout, NULL);
         if (ready > 0 && fds[1].revents)
             return true;
-        tracer_collect(tracer);
+        if (ready > 0 || tracer->used)
+            tracer_collect(tracer);
+        if (now_ns >= deadline_ns)
+            return false;
     }
 }
 

@@ -76,6 +76,17 @@ class Names(harness.Case):
             profile, _, _ = self.attach(target.pid, "-r", "250", "-d", "0.4")
         self.assertEqual(set(profile.threads()), {"a:b c 12"})
 
+    def test_more_than_the_rate_allows(self):
+        """Looking at 1500 threads takes longer than a period: ticks are missed and told, the end comes in time, a CPU is left."""
+        with Target("idle", 1500) as target:
+            for mode, rate in (("cpu", 5000), ("wall", 1000)):
+                with self.subTest(mode=mode):
+                    _, stats, result = self.attach(target.pid, "-m", mode, "-r", rate, "-d", "1")
+                    self.assertLess(result.seconds, 5)
+                    self.assertGreater(stats["ticks_missed"], 0)
+                    self.assertAlmostEqual(stats["ticks"] + stats["ticks_missed"], rate * stats["wall_ns"] / 1e9, delta=0.02 * rate)
+            harness.assert_healthy(target.pid, "RS")
+
 
 def comm_of(pid):
     with open(os.path.join("/proc", str(pid), "comm"), encoding="utf-8", errors="replace") as file:

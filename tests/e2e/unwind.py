@@ -118,6 +118,7 @@ class SignalHandlers(harness.Case):
 
     def handler(self, how, mode, frames):
         with Target("sighandler", how) as target:
+            harness.wait_until(lambda: harness.cpu_ns(target.pid) > 20_000_000, "it is past its beginning")
             profile, _, _ = self.attach(target.pid, "-r", "250", "-d", "0.5", "--unwind", mode)
         self.assert_share(profile, self.in_order(profile, frames), 0.98)
 

@@ -212,6 +212,28 @@ static void test_long_run(void **state)
     assert_true(ticker.deadline_ns >= now_ns && ticker.deadline_ns < now_ns + 200000);
 }
 
+/* Work that fills its period is followed by as much rest; what was missed is counted. */
+static void rests_when_told(void **state)
+{
+    (void)state;
+    struct ticker ticker;
+    ticker_init(&ticker, 1000, false, 1, START_NS);
+    uint64_t now_ns = START_NS;
+    for (int i = 0; i < 100; i++) {
+        now_ns = ticker.deadline_ns > now_ns ? ticker.deadline_ns : now_ns;
+        ticker_begin(&ticker, now_ns);
+        now_ns += 3 * NS_PER_MS;
+        ticker_end(&ticker, now_ns);
+        ticker_not_before(&ticker, now_ns + 3 * NS_PER_MS);
+        assert_true(ticker.deadline_ns >= now_ns + 3 * NS_PER_MS);
+    }
+    ticker_not_before(&ticker, START_NS); /* earlier than the deadline: no change */
+    assert_true(ticker.deadline_ns > now_ns);
+    ticker_finish(&ticker, now_ns);
+    assert_int_equal(ticker.ticks, 100);
+    assert_in_range(ticker.missed, 595 - 100 - 5, 600 - 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_gap),
         cmocka_unit_test(test_nothing_is_lost),
         cmocka_unit_test(test_long_run),
+        cmocka_unit_test(rests_when_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
