@@ -16,7 +16,7 @@ void account_deinit(struct account *account)
 
 void account_thread(struct account *account, const struct thread *thread, bool keep_total)
 {
-    uint64_t cpu_ns = thread_cpu_ns(thread);
+    uint64_t cpu_ns = thread->cpu_ns;
     account->cpu_ns_threads += cpu_ns;
     if (thread->samples)
         account->cpu_ns_sampled += cpu_ns;
@@ -38,7 +38,7 @@ void account_process(struct account *account, const struct process *process)
     uint64_t cpu_ns = process->last_cpu_ns - process->first_cpu_ns;
     uint64_t known_ns = process->known_cpu_ns;
     for (size_t i = 0; i < process->thread_count; i++)
-        known_ns += thread_cpu_ns(process->threads[i]);
+        known_ns += process->threads[i]->cpu_ns;
     /* The clock was read a little before its last thread's counters. */
     account->cpu_ns_target += cpu_ns > known_ns ? cpu_ns : known_ns;
 }

@@ -2,11 +2,13 @@
 
 #include "common/array.h"
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/mapper.h"
 #include "sampler/slice.h"
 #include "sampler/watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,11 +25,23 @@
 enum { CROWD = 8 };
 #define CROWD_WAIT_NS (500 * NS_PER_US)
 
+/* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
+enum { LOOK_BATCH = 32 };
+
+/* In wall mode a sample stands for the time since the last one; but a gap of so many periods was nobody's to see. */
+enum { GAP_PERIODS = 10 };
+
 /* A sample in the making: its thread was asked to stop. */
 struct flight {
     struct tracer_request request; /* first: a request is its flight */
     struct item *item;
     struct thread *thread; /* NULL: it is gone from the targets */
+};
+
+/* A thread that this tick is to sample. */
+struct choice {
+    struct thread *thread;
+    struct procfs_stat stat;
 };
 
 struct capture {
@@ -37,6 +51,7 @@ struct capture {
     struct tracer *tracer;
     int wake_fd;  /* owned: a flag was set */
     int ended_fd; /* borrowed: no process is left, or we gave up */
+    int rest_fd;  /* owned: paused, and nothing is held */
     int done_fd;  /* owned: the thread has ended */
     pthread_t thread;
     /* Guards the flags only, and is never held while anything is stopped: others may always take it. */
@@ -44,7 +59,6 @@ struct capture {
     pthread_cond_t changed;
     bool stopping;
     bool paused;
-    bool at_rest; /* paused and it holds nothing, or ended */
     atomic_uint_fast64_t threads_now;
 
     struct targets targets;
@@ -53,6 +67,9 @@ struct capture {
     struct rng rng;
     struct flight flights[TRACER_SLOTS]; /* free: item is NULL */
     uint64_t now_ns;                     /* of the tick in work */
+    struct choice *choices;              /* owned; of the tick in work */
+    size_t choice_count;
+    size_t choice_capacity;
     struct capture_result result;
 };
 
@@ -96,11 +113,11 @@ static void end_space(struct capture *capture, struct process *process)
     }
 }
 
-static void refuse(struct capture *capture, pid_t pid, bool *which)
+/* Remembers the first. */
+static void refuse(pid_t *which, pid_t pid)
 {
-    if (!capture->result.target_not_allowed && !capture->result.target_foreign)
-        capture->result.refused_pid = pid;
-    *which = true;
+    if (!*which)
+        *which = pid;
 }
 
 /*
@@ -116,12 +133,13 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     process->checked_ns = now_ns;
     if (process->space && (image_hash != process->image_hash || space_is_gone(process->space))) {
         capture->result.execs++;
+        process->is_fork = false;
         end_space(capture, process);
     }
     if (!process->space) {
         int error = mapper_begin_space(&capture->mapper, thread);
         if (process->unreadable)
-            refuse(capture, process->pid, &capture->result.target_not_allowed);
+            refuse(&capture->result.refused_pid, process->pid);
         if (error)
             return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
     }
@@ -139,8 +157,12 @@ static enum failure refresh_process(struct capture *capture, const struct thread
 static uint64_t take_wall_ns(const struct capture *capture, struct thread *thread)
 {
     uint64_t since_ns = thread->counted_until_ns;
+    uint64_t period_ns = NS_PER_SEC / capture->options->rate_hz;
     thread->counted_until_ns = capture->now_ns;
-    return capture->options->mode == MODE_WALL && capture->now_ns > since_ns ? capture->now_ns - since_ns : 0;
+    if (capture->options->mode != MODE_WALL || capture->now_ns <= since_ns)
+        return 0;
+    uint64_t passed_ns = capture->now_ns - since_ns;
+    return passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
 }
 
 static struct item *new_sample(struct capture *capture, struct thread *thread, size_t buffer_bytes)
@@ -174,22 +196,34 @@ static bool has_ended(const struct thread *thread)
     return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
 }
 
+/* Why the kernel did not let us seize it. */
+static enum failure refusal(struct capture *capture, const struct thread *thread)
+{
+    char path[48];
+    struct procfs_status status;
+    if (has_ended(thread))
+        return FAILURE_NONE;
+    if (thread_read_status(thread, &status) == 0 && status.tracer_pid)
+        return FAILURE_TRACED;
+    /* Nobody traces it now; but somebody may have a moment ago. Opening its memory asks for the same rights. */
+    snprintf(path, sizeof(path), "task/%d/mem", (int)thread->tid);
+    autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 || (errno != EACCES && errno != EPERM))
+        return FAILURE_TRACED;
+    refuse(&capture->result.refused_pid, thread->process->pid);
+    return FAILURE_NOT_ALLOWED;
+}
+
 /* Why a thread could not be asked to stop. FAILURE_NONE: because it has ended. */
 static enum failure start_failure(struct capture *capture, const struct thread *thread, int error)
 {
-    struct procfs_status status;
     switch (error) {
     case -ESRCH:
         return FAILURE_NONE;
     case -EBUSY:
         return FAILURE_TIMEOUT;
     case -EPERM:
-        if (has_ended(thread))
-            return FAILURE_NONE;
-        if (procfs_read_status(thread->process->proc_fd, &status) == 0 && status.tracer_pid)
-            return FAILURE_TRACED;
-        refuse(capture, thread->process->pid, &capture->result.target_not_allowed);
-        return FAILURE_NOT_ALLOWED;
+        return refusal(capture, thread);
     default:
         return FAILURE_ERROR;
     }
@@ -219,10 +253,6 @@ static struct flight *free_flight(struct capture *capture)
 /* Asks the thread to stop. The sample comes when it does. */
 static void start_sample(struct capture *capture, struct thread *thread)
 {
-    /* Not too many at once: they would stand still while others are being read. Those that wait for a CPU may take
-     * their time. */
-    if (tracer_in_flight(capture->tracer) >= CROWD)
-        tracer_wait(capture->tracer, -1, clock_now_ns() + CROWD_WAIT_NS, true);
     size_t copy_bytes = thread->shared->copy_bytes;
     struct item *item = new_sample(capture, thread, copy_bytes);
     if (!item)
@@ -234,7 +264,7 @@ static void start_sample(struct capture *capture, struct thread *thread)
             .pid = thread->process->pid,
             .tid = thread->tid,
             .buffer = item->buffer,
-            .buffer_bytes = copy_bytes,
+            .buffer_bytes = copy_bytes < item->buffer_bytes ? copy_bytes : item->buffer_bytes,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
@@ -281,11 +311,22 @@ static enum failure flight_failure(struct capture *capture, const struct tracer_
     case TRACER_TIMEOUT:
         return FAILURE_TIMEOUT;
     case TRACER_FOREIGN:
-        refuse(capture, request->pid, &capture->result.target_foreign);
+        refuse(&capture->result.foreign_pid, request->pid);
         return FAILURE_FOREIGN;
     default:
         return FAILURE_ERROR;
     }
+}
+
+/*
+ * A vfork'ed child's memory is its parent's, and is not gone after its exec; that another image runs now says that the
+ * snapshot may be of either.
+ */
+static bool has_left_image(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    return thread->process->is_fork && thread_read_stat(thread, &stat) == 0 &&
+           stat.image_hash != thread->process->image_hash;
 }
 
 /* The tracer's word that a flight has ended. */
@@ -302,6 +343,8 @@ static void finish_flight(void *context, struct tracer_request *request)
         cpushare_stopped(&thread->share, request->stopped_ns);
     }
     enum failure failure = flight_failure(capture, request);
+    if (failure == FAILURE_NONE && thread && has_left_image(thread))
+        failure = FAILURE_EXEC;
     if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
         item->registers = request->registers;
         item->bytes_avma = request->bytes_avma;
@@ -337,10 +380,9 @@ static bool is_wanted(const struct options *options, const struct thread *thread
     return false;
 }
 
-static void sample_thread(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
+/* Takes a thread up for this tick. */
+static void choose(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
 {
-    struct process *process = thread->process;
-    enum failure failure = FAILURE_NONE;
     if (thread->in_flight) {
         /* It was asked to stop at an earlier tick and has executed nothing since: its stack is that of this tick too.
          */
@@ -348,18 +390,31 @@ static void sample_thread(struct capture *capture, struct thread *thread, const 
         thread->in_flight->ns += take_wall_ns(capture, thread);
         return;
     }
-    if (stat->state == 'D')
+    if (array_room(&capture->choices, &capture->choice_capacity, capture->choice_count + 1)) {
+        capture->result.error = -ENOMEM;
+        return;
+    }
+    capture->choices[capture->choice_count++] = (struct choice){.thread = thread, .stat = *stat};
+}
+
+/* Makes ready for the stop of a chosen thread all that can be had before. False: it is not stopped, and counted
+ * already. */
+static bool prepare(struct capture *capture, const struct choice *choice)
+{
+    struct thread *thread = choice->thread;
+    struct process *process = thread->process;
+    enum failure failure = FAILURE_NONE;
+    if (choice->stat.state == 'D')
         failure = FAILURE_UNINTERRUPTIBLE; /* would not stop before it is done */
-    else if (stat->state == 't')
+    else if (choice->stat.state == 't')
         failure = FAILURE_TRACED; /* never by us at this point */
-    else if (process->unreadable && stat->image_hash == process->image_hash)
+    else if (process->unreadable && choice->stat.image_hash == process->image_hash)
         failure = FAILURE_NOT_ALLOWED;
     else
-        failure = refresh_process(capture, thread, stat->image_hash);
+        failure = refresh_process(capture, thread, choice->stat.image_hash);
     if (failure != FAILURE_NONE)
         put_failure(capture, thread, failure);
-    else
-        start_sample(capture, thread);
+    return failure == FAILURE_NONE;
 }
 
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
@@ -373,32 +428,31 @@ static int consider_thread(struct capture *capture, struct thread *thread)
     if (!moved && !is_wall && !thread->is_zombie)
         return 0;
     struct procfs_stat stat;
-    if (thread_read_stat(thread, &stat) < 0)
-        return -ESRCH;
+    int error = thread_read_stat(thread, &stat);
+    if (error)
+        return error == -ESRCH || error == -ENOENT ? -ESRCH : 0;
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
-    if (thread->is_zombie || !is_wanted(capture->options, thread))
-        return 0;
-    if (stat.flags & PROCFS_PF_EXITING)
-        return 0;
-    if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
-        sample_thread(capture, thread, &stat);
+    thread->is_wanted = is_wanted(capture->options, thread);
+    if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
+        thread->counted_until_ns = capture->now_ns; /* what it did until now is nobody's */
+    else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
+        choose(capture, thread, &stat);
     return 0;
 }
 
 /* ---- accounts ---- */
 
 /* Only profiles in nanoseconds need each thread's time. */
-static bool keeps_total(const struct capture *capture, const struct thread *thread)
+static bool keeps_total(const struct capture *capture)
 {
-    const struct options *options = capture->options;
-    return options->output.value_ns && options->mode == MODE_CPU && is_wanted(options, thread);
+    return capture->options->output.value_ns && capture->options->mode == MODE_CPU;
 }
 
 static void thread_gone(struct capture *capture, struct thread *thread)
 {
-    account_thread(&capture->result.account, thread, keeps_total(capture, thread));
+    account_thread(&capture->result.account, thread, keeps_total(capture));
     forget_thread(capture, thread);
     targets_remove_thread(&capture->targets, thread);
 }
@@ -407,7 +461,7 @@ static void process_gone(struct capture *capture, struct process *process)
 {
     account_process(&capture->result.account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
-        account_thread(&capture->result.account, process->threads[i], keeps_total(capture, process->threads[i]));
+        account_thread(&capture->result.account, process->threads[i], keeps_total(capture));
         forget_thread(capture, process->threads[i]);
     }
     end_space(capture, process);
@@ -425,6 +479,13 @@ static bool is_over(const struct process *process)
 
 /* ---- the thread ---- */
 
+/* Those asked to stop at an earlier tick may have arrived: they do not wait until everything else is done. */
+static void serve_arrivals(struct capture *capture)
+{
+    if (tracer_holds_any(capture->tracer))
+        tracer_collect(capture->tracer);
+}
+
 static void consider_process(struct capture *capture, struct process *process)
 {
     process_read_cpu(process, capture->now_ns, false);
@@ -434,7 +495,37 @@ static void consider_process(struct capture *capture, struct process *process)
             i++;
         else
             thread_gone(capture, thread);
+        if (i % LOOK_BATCH == 0)
+            serve_arrivals(capture);
     }
+}
+
+/*
+ * First everything that takes time, with nothing stopped; then the stops, a crowd at a time: more would stand still
+ * while others are being read. Those that wait for a CPU may take their time; they are waited for half a period in all.
+ */
+static void sample_choices(struct capture *capture)
+{
+    size_t ready = 0;
+    for (size_t i = 0; i < capture->choice_count; i++) {
+        if (prepare(capture, &capture->choices[i]))
+            capture->choices[ready++].thread = capture->choices[i].thread;
+        serve_arrivals(capture);
+    }
+    uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
+    tracer_watch_begin(capture->tracer);
+    for (size_t i = 0; i < ready; i++) {
+        start_sample(capture, capture->choices[i].thread);
+        if (i + 1 == ready || (i + 1) % CROWD)
+            continue;
+        uint64_t before_ns = clock_now_ns();
+        uint64_t wait_ns = patience_ns < CROWD_WAIT_NS ? patience_ns : CROWD_WAIT_NS;
+        tracer_wait(capture->tracer, -1, before_ns + wait_ns, true);
+        uint64_t waited_ns = clock_now_ns() - before_ns;
+        patience_ns -= waited_ns < patience_ns ? waited_ns : patience_ns;
+    }
+    tracer_watch_end(capture->tracer);
+    capture->choice_count = 0;
 }
 
 static void tick(struct capture *capture)
@@ -443,10 +534,9 @@ static void tick(struct capture *capture)
     capture->now_ns = clock_now_ns();
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
-    tracer_watch_begin(capture->tracer);
     for (size_t i = 0; i < capture->targets.process_count; i++)
         consider_process(capture, capture->targets.processes[i]);
-    tracer_watch_end(capture->tracer);
+    sample_choices(capture);
     for (size_t i = 0; i < capture->targets.process_count;) {
         struct process *process = capture->targets.processes[i];
         if (is_over(process))
@@ -484,16 +574,35 @@ static void last_look(struct capture *capture)
 }
 
 /* Paused: lets go of everything, and waits. */
+static bool is_stopping(struct capture *capture)
+{
+    pthread_mutex_lock(&capture->mutex);
+    bool stopping = capture->stopping;
+    pthread_mutex_unlock(&capture->mutex);
+    return stopping;
+}
+
+/* The time of a pause is no thread's. */
+static void skip_time(struct capture *capture)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (size_t i = 0; i < capture->targets.process_count; i++)
+        for (size_t j = 0; j < capture->targets.processes[i]->thread_count; j++)
+            capture->targets.processes[i]->threads[j]->counted_until_ns = now_ns;
+}
+
+/* Paused: lets go of everything, however long it takes, and waits. */
 static void rest(struct capture *capture)
 {
-    tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    do
+        tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    while (tracer_holds_any(capture->tracer) && !is_stopping(capture));
+    eventfd_write(capture->rest_fd, 1);
     pthread_mutex_lock(&capture->mutex);
-    capture->at_rest = true;
-    pthread_cond_broadcast(&capture->changed);
     while (capture->paused && !capture->stopping)
         pthread_cond_wait(&capture->changed, &capture->mutex);
-    capture->at_rest = false;
     pthread_mutex_unlock(&capture->mutex);
+    skip_time(capture);
 }
 
 /* What other threads have asked for. Returns false when sampling ends. */
@@ -503,11 +612,10 @@ static bool obey(struct capture *capture)
     eventfd_read(capture->wake_fd, &count);
     pthread_mutex_lock(&capture->mutex);
     bool paused = capture->paused;
-    bool stopping = capture->stopping;
     pthread_mutex_unlock(&capture->mutex);
-    if (paused && !stopping)
+    if (paused)
         rest(capture);
-    return !stopping;
+    return !is_stopping(capture);
 }
 
 static void *capture_loop(void *context)
@@ -532,10 +640,7 @@ static void *capture_loop(void *context)
     }
     tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
     last_look(capture);
-    pthread_mutex_lock(&capture->mutex);
-    capture->at_rest = true;
-    pthread_cond_broadcast(&capture->changed);
-    pthread_mutex_unlock(&capture->mutex);
+    eventfd_write(capture->rest_fd, 1);
     eventfd_write(capture->done_fd, 1);
     return NULL;
 }
@@ -549,13 +654,16 @@ static void set_flag(struct capture *capture, bool *flag, bool value)
     eventfd_write(capture->wake_fd, 1);
 }
 
-void capture_pause(struct capture *capture)
+void capture_ask_pause(struct capture *capture)
 {
+    eventfd_t count;
+    eventfd_read(capture->rest_fd, &count); /* of an earlier pause */
     set_flag(capture, &capture->paused, true);
-    pthread_mutex_lock(&capture->mutex);
-    while (!capture->at_rest)
-        pthread_cond_wait(&capture->changed, &capture->mutex);
-    pthread_mutex_unlock(&capture->mutex);
+}
+
+int capture_rest_fd(const struct capture *capture)
+{
+    return capture->rest_fd;
 }
 
 void capture_resume(struct capture *capture)
@@ -588,10 +696,12 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->tracer = tracer;
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t seed = hash_pair(clock_now_ns(), (uint64_t)getpid());
     watch_init(&capture->watch, options->children, seed);
-    int error = capture->wake_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
+    int error =
+        capture->wake_fd < 0 || capture->rest_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
     if (!error)
         error = add_targets(capture, targets, target_count, launched);
     ticker_init(&capture->ticker, options->rate_hz, options->jitter, hash_u64(seed), clock_now_ns());
@@ -646,8 +756,11 @@ void capture_free(struct capture *capture)
     watch_deinit(&capture->watch);
     if (capture->wake_fd >= 0)
         close(capture->wake_fd);
+    if (capture->rest_fd >= 0)
+        close(capture->rest_fd);
     if (capture->done_fd >= 0)
         close(capture->done_fd);
+    free(capture->choices);
     pthread_cond_destroy(&capture->changed);
     pthread_mutex_destroy(&capture->mutex);
     free(capture);

@@ -26,10 +26,9 @@ struct capture_result {
     uint64_t threads_vanished;
     uint64_t processes_seen;
     uint64_t execs;
-    bool target_not_allowed; /* some process could not be read or stopped for lack of rights */
-    bool target_foreign;     /* some process runs 32-bit code */
-    pid_t refused_pid;       /* of the above, the first one */
-    int error;               /* the thread gave up: a negative errno */
+    pid_t refused_pid; /* the first process that could not be read or stopped for lack of rights; 0: none */
+    pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
+    int error;         /* the thread gave up: a negative errno */
 };
 
 struct capture_target {
@@ -57,8 +56,13 @@ void capture_ask_stop(struct capture *capture);
 int capture_done_fd(const struct capture *capture);
 void capture_join(struct capture *capture);
 
-/* Between these two the thread is at rest and nothing is stopped: for a sampler that is stopped itself (Ctrl-Z). */
-void capture_pause(struct capture *capture);
+/*
+ * A pause, for a sampler that is stopped itself (Ctrl-Z): ask, go on watching the tracer until the rest descriptor (an
+ * eventfd, borrowed) is readable; from then until capture_resume nothing of the target is held. It is readable also
+ * when the thread has ended.
+ */
+void capture_ask_pause(struct capture *capture);
+int capture_rest_fd(const struct capture *capture);
 void capture_resume(struct capture *capture);
 
 /* For progress; any thread. */

@@ -12,8 +12,10 @@
 
 enum {
     ITEM_LIMIT = 256,
-    /* The bytes that all buffers together may have; a buffer is never smaller than one copy needs. */
+    /* The bytes that all buffers together may have. At the limit buffers stay smaller than asked for, but not below the
+       smallest. */
     BUFFER_LIMIT_BYTES = 256 << 20,
+    SMALLEST_BUFFER_BYTES = 64 << 10,
     /* What the copy has beyond what the last walk used, for calls that go deeper next time. */
     COPY_SLACK_BYTES = 16 << 10,
     COPY_LIMIT_BYTES = 16 << 20
@@ -27,6 +29,7 @@ struct pipeline {
     struct item *first, *last;
     size_t item_count;
     size_t buffer_total;
+    bool running; /* the thread is to be joined */
     bool stopping;
     atomic_uint_fast64_t samples;
     int error;
@@ -71,8 +74,7 @@ static struct item *pop(struct item **list)
 static struct item *find_item(struct pipeline *pipeline)
 {
     struct item *item = pop(&pipeline->free_items);
-    if (item || pipeline->item_count >= ITEM_LIMIT ||
-        (pipeline->item_count && pipeline->buffer_total >= BUFFER_LIMIT_BYTES))
+    if (item || pipeline->item_count >= ITEM_LIMIT)
         return item;
     item = calloc(1, sizeof(*item));
     if (item)
@@ -82,6 +84,14 @@ static struct item *find_item(struct pipeline *pipeline)
 
 static bool grow_buffer(struct pipeline *pipeline, struct item *item, size_t bytes)
 {
+    pthread_mutex_lock(&pipeline->mutex);
+    size_t others = pipeline->buffer_total - item->buffer_bytes;
+    pthread_mutex_unlock(&pipeline->mutex);
+    size_t left = others < BUFFER_LIMIT_BYTES ? BUFFER_LIMIT_BYTES - others : 0;
+    if (bytes > left && left < SMALLEST_BUFFER_BYTES)
+        left = SMALLEST_BUFFER_BYTES; /* a sample without any stack would help nobody */
+    if (bytes > left)
+        bytes = left;
     if (item->buffer_bytes >= bytes)
         return true;
     uint8_t *buffer = malloc(bytes);
@@ -293,6 +303,7 @@ int pipeline_start(const struct options *options, struct profile *profile, struc
         pipeline_free(pipeline);
         return error;
     }
+    pipeline->running = true;
     *ret_pipeline = pipeline;
     return 0;
 }
@@ -304,6 +315,7 @@ int pipeline_stop(struct pipeline *pipeline)
     pthread_cond_broadcast(&pipeline->changed);
     pthread_mutex_unlock(&pipeline->mutex);
     pthread_join(pipeline->thread, NULL);
+    pipeline->running = false;
     return pipeline->error;
 }
 
@@ -321,6 +333,8 @@ void pipeline_free(struct pipeline *pipeline)
 {
     if (!pipeline)
         return;
+    if (pipeline->running)
+        pipeline_stop(pipeline);
     struct item *item;
     while ((item = pop(&pipeline->free_items))) {
         free(item->buffer);

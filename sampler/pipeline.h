@@ -69,7 +69,8 @@ struct pipeline;
 /* `profile` is the unwinding thread's until pipeline_stop. Returns 0 or a negative errno. */
 int pipeline_start(const struct options *options, struct profile *profile, struct pipeline **ret_pipeline);
 
-/* An empty item whose buffer has at least `buffer_bytes`. Returns 0, -EAGAIN when all are in work, or -ENOMEM. */
+/* An empty item whose buffer has `buffer_bytes`, or fewer when buffers have reached their limit. Returns 0, -EAGAIN
+ * when all are in work, or -ENOMEM. */
 int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **ret_item);
 void pipeline_put(struct pipeline *pipeline, struct item *item);       /* to the unwinder */
 void pipeline_give_back(struct pipeline *pipeline, struct item *item); /* unused after all */

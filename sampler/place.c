@@ -18,6 +18,9 @@ struct place place_of_frame(const struct space *space, const struct address_map 
     return (struct place){.image = image, .space = space->number, .off = avma};
 }
 
+/* Between two questions whether to give up; also the first frame of each image may take a while. */
+enum { ASK_FRAMES = 16 };
+
 /* "[libc.so.6]"; "[vdso]" has its brackets already. */
 static int add_file_name(struct profile *profile, uint32_t frame, const char *path)
 {
@@ -50,7 +53,7 @@ static int name_frame(struct profile *profile, uint32_t number, struct symbolize
 }
 
 int place_name_all(struct profile *profile, const struct images *images, struct space *const *spaces,
-                   size_t space_count)
+                   size_t space_count, bool (*is_cancelled)(void *context), void *context)
 {
     struct symbolizer *symbolizer = symbolizer_new();
     if (!symbolizer)
@@ -58,8 +61,12 @@ int place_name_all(struct profile *profile, const struct images *images, struct 
     for (size_t i = 0; i < space_count; i++)
         space_read_perfmap(spaces[i]);
     int error = 0;
-    for (size_t i = 0; i < profile->frame_count && !error; i++)
-        error = name_frame(profile, (uint32_t)i, symbolizer, images, spaces, space_count);
+    for (size_t i = 0; i < profile->frame_count && !error; i++) {
+        if (i % ASK_FRAMES == 0 && is_cancelled(context))
+            error = -ECANCELED;
+        else
+            error = name_frame(profile, (uint32_t)i, symbolizer, images, spaces, space_count);
+    }
     symbolizer_free(symbolizer);
     return error;
 }

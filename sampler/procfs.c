@@ -221,8 +221,9 @@ bool procfs_is_dead(int proc_fd)
 {
     struct procfs_stat stat;
     struct stat task;
-    if (procfs_read_stat(proc_fd, "stat", &stat) < 0)
-        return true;
+    int error = procfs_read_stat(proc_fd, "stat", &stat);
+    if (error)
+        return error == -ESRCH || error == -ENOENT; /* else, out of descriptors for example, nothing is known */
     /* The link count of task/ is 2 + the number of threads. */
     return (stat.state == 'Z' || stat.state == 'X') && (fstatat(proc_fd, "task", &task, 0) < 0 || task.st_nlink <= 3);
 }

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ enum {
     STATUS_TROUBLE = 1,
     STATUS_BROKEN_PIPE = 128 + SIGPIPE,
 };
+
+enum { REAP_RETRY_MS = 20 };
 
 #define PROGRESS_PERIOD_NS (NS_PER_SEC / 2)
 
@@ -47,6 +50,7 @@ struct session {
     uint64_t started_ns;
     uint64_t symbol_ns;
     bool shows_progress;
+    bool captured;      /* the capture thread has ended */
     bool program_ended; /* its exit was seen, not yet reaped or reaped by the tracer */
     bool program_reaped;
     struct wait_event program_exit; /* valid when program_reaped */
@@ -141,7 +145,9 @@ static int start_sampling(struct session *session)
     session->profile = profile_new();
     session->images = images_new();
     session->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!session->profile || !session->images || session->ended_fd < 0)
+    if (session->ended_fd < 0)
+        return -errno;
+    if (!session->profile || !session->images)
         return -ENOMEM;
     int error = tracer_new(note_exit, session, &session->tracer);
     if (!error)
@@ -177,15 +183,39 @@ static void pass_on(const struct session *session, int signal)
         syscall(SYS_pidfd_send_signal, session->launch.pid_fd, signal, NULL, 0);
 }
 
-/* Ctrl-Z: everything of the target is let go before we stop. */
+/* Stops as Ctrl-Z stops any program: by the signal's own action, which the kernel leaves out where nobody could
+ * continue us. */
+static void stop_now(void)
+{
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+}
+
+/* Ctrl-Z: everything of the target is let go before we stop. Another signal meanwhile comes first. */
 static void stop_self(struct session *session)
 {
-    if (session->capture)
-        capture_pause(session->capture);
+    if (!session->capture || session->captured) {
+        stop_now();
+        return;
+    }
+    capture_ask_pause(session->capture);
+    struct pollfd fds[3] = {{.fd = capture_rest_fd(session->capture), .events = POLLIN},
+                            {.fd = tracer_watch_fd(session->tracer), .events = POLLIN},
+                            {.fd = session->signals.fd, .events = POLLIN}};
+    while (!fds[0].revents && !fds[2].revents) {
+        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+            break;
+        if (fds[1].revents)
+            tracer_watch(session->tracer);
+    }
     clear_progress(session);
-    kill(getpid(), SIGSTOP);
-    if (session->capture)
-        capture_resume(session->capture);
+    if (fds[0].revents)
+        stop_now();
+    capture_resume(session->capture);
 }
 
 /* Handles what came; true when sampling is to end. */
@@ -283,6 +313,7 @@ static void stop_sampling(struct session *session)
             tracer_watch(session->tracer);
     }
     capture_join(session->capture);
+    session->captured = true;
     int error = pipeline_stop(session->pipeline);
     if (error || capture_result(session->capture)->error)
         tell(session, "warning: samples were lost: %s",
@@ -337,7 +368,7 @@ static int name_profile(struct session *session)
     uint64_t before_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     size_t space_count;
     struct space *const *spaces = capture_spaces(session->capture, &space_count);
-    int error = place_name_all(session->profile, session->images, spaces, space_count);
+    int error = place_name_all(session->profile, session->images, spaces, space_count, gives_up, session);
     session->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
     if (!error && options->output.value_ns && options->mode == MODE_CPU)
         error = add_cpu_times(session);
@@ -402,22 +433,21 @@ static int tell_stats(struct session *session)
     return error;
 }
 
-/* Something could not be sampled at all: says why. True when nothing was. */
+/* Something could not be sampled at all: says why. True when there were samples, and all of them were of that kind. */
 static bool tell_refusals(struct session *session)
 {
     const struct capture_result *result = capture_result(session->capture);
     const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
-    if (!result->target_foreign && !result->target_not_allowed)
-        return false;
-    if (result->target_foreign) {
-        tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->refused_pid);
-    } else {
+    if (result->foreign_pid)
+        tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->foreign_pid);
+    if (result->refused_pid) {
         struct strbuf why = {0};
         attach_explain_refusal(result->refused_pid, &why);
         tell(session, "cannot sample %d: %s", (int)result->refused_pid, why.data ? why.data : "not permitted");
         strbuf_deinit(&why);
     }
-    return counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
+    return counters->samples > 0 &&
+           counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
 }
 
 static int finish_profile(struct session *session)
@@ -454,7 +484,9 @@ static int wait_for_program(struct session *session)
         if (!fds[0].revents)
             continue;
         int error = tracer_reap_child(session->launch.pid, &session->program_exit);
-        if (error != -EAGAIN)
+        if (error == -EAGAIN)
+            poll(&fds[1], 1, REAP_RETRY_MS); /* another tracer has it, and reaps first */
+        else
             session->program_reaped = true;
         if (error && error != -EAGAIN) {
             tell(session, "the program's exit status was lost: %s", strerror(-error));

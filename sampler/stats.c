@@ -62,6 +62,7 @@ static void add_stops(const struct stats *stats, struct strbuf *text)
     add_number(text, "stop_timeouts", stats->tracer->timeouts);
     add_number(text, "eintr_restarted", 0);
     add_number(text, "signals_forwarded", stats->tracer->signals_forwarded);
+    add_number(text, "group_stops", stats->tracer->group_stops);
 }
 
 static void add_frames(const struct stats *stats, struct strbuf *text)
@@ -128,6 +129,8 @@ void stats_summary(const struct stats *stats, struct strbuf *ret_text)
                 (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
                 (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
     if (capture->ticker.missed * 100 > capture->ticker.ticks)
-        strbuf_addf(ret_text, "%.2f s without a tick: their CPU time is in no sample\n",
-                    (double)capture->ticker.missed / stats->options->rate_hz);
+        strbuf_addf(ret_text, "%.2f s without a tick%s\n", (double)capture->ticker.missed / stats->options->rate_hz,
+                    stats->options->mode == MODE_CPU && !stats->options->output.value_ns
+                        ? ": the CPU time in them is in no sample"
+                        : "");
 }

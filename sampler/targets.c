@@ -195,6 +195,14 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret)
     return fd < 0 ? fd : procfs_pread_stat(fd, ret);
 }
 
+int thread_read_status(const struct thread *thread, struct procfs_status *ret)
+{
+    char path[48];
+    snprintf(path, sizeof(path), "task/%d", (int)thread->tid);
+    autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : procfs_read_status(fd, ret);
+}
+
 static struct thread_shared *shared_new(pid_t pid, pid_t tid)
 {
     struct thread_shared *shared = calloc(1, sizeof(*shared));
@@ -222,7 +230,8 @@ static int thread_begin(struct thread *thread, bool is_new, double share_start)
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     if (thread->has_schedstat && thread_read_schedstat(thread, &thread->last) < 0)
         return -ESRCH;
-    thread->first_run_ns = is_new ? 0 : thread->last.run_ns;
+    thread->is_wanted = true;
+    thread->cpu_ns = is_new ? thread->last.run_ns : 0;
     thread->counted_until_ns = clock_now_ns();
     cpushare_init(&thread->share, share_start, thread->has_schedstat ? thread->last.run_ns : 1, thread->last.wait_ns,
                   thread->counted_until_ns);
@@ -267,7 +276,7 @@ void targets_remove_thread(struct targets *targets, struct thread *thread)
     clear_slot(targets, slot_of(targets, thread->tid));
     targets->thread_count--;
     targets->threads_vanished++;
-    process->known_cpu_ns += thread_cpu_ns(thread);
+    process->known_cpu_ns += thread->cpu_ns;
     thread_free(thread);
 }
 
@@ -284,9 +293,10 @@ void targets_remove_process(struct targets *targets, struct process *process)
     process_free(process);
 }
 
-uint64_t thread_cpu_ns(const struct thread *thread)
+/* Out of descriptors, for example, says nothing of the thread. */
+static bool is_gone(int error)
 {
-    return thread->last.run_ns - thread->first_run_ns;
+    return error == -ESRCH || error == -ENOENT;
 }
 
 int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
@@ -295,10 +305,13 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
     struct procfs_stat stat;
     if (!thread->has_schedstat) {
         *ret_moved = true;
-        return thread_read_stat(thread, &stat) < 0 ? -ESRCH : 0;
+        return is_gone(thread_read_stat(thread, &stat)) ? -ESRCH : 0;
     }
-    if (thread_read_schedstat(thread, &now) < 0)
-        return -ESRCH;
+    int error = thread_read_schedstat(thread, &now);
+    if (error) {
+        *ret_moved = false;
+        return is_gone(error) ? -ESRCH : 0;
+    }
     struct procfs_schedstat *last = &thread->last;
     /*
      * Exec in another thread makes that one the main thread, under this number: the counters are another thread's then.
@@ -307,11 +320,12 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
     uint64_t elapsed_ns = now_ns - thread->share.updated_ns;
     if (now.run_ns < last->run_ns || now.slices < last->slices || now.wait_ns < last->wait_ns ||
         now.run_ns - last->run_ns > 2 * elapsed_ns + COUNTER_GRAIN_NS) {
-        thread->first_run_ns += now.run_ns - last->run_ns; /* what was counted so far stays */
         thread->seen_off_cpu = false;
         *last = now;
     }
     *ret_moved = now.run_ns != last->run_ns || now.slices != last->slices || !thread->seen_off_cpu;
+    if (thread->is_wanted)
+        thread->cpu_ns += now.run_ns - last->run_ns;
     cpushare_add(&thread->share, now.run_ns - last->run_ns, now.wait_ns - last->wait_ns, now_ns);
     *last = now;
     return 0;

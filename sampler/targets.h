@@ -33,10 +33,11 @@ struct thread {
     int schedstat_fd; /* -1: too many descriptors; opened for each look */
     int stat_fd;
     struct procfs_schedstat last;
-    uint64_t first_run_ns; /* run_ns when sampling of it began */
-    bool seen_off_cpu;     /* at the last look, which `last` is not younger than: equal counters mean the same stack */
-    bool has_schedstat;    /* else nothing proves that it did not run, and a runnable tick counts whole */
-    bool is_zombie;        /* has ended; the main thread of a process stays so until the last one ends */
+    bool is_wanted;     /* by the user's choice of threads, as its name was at the last look */
+    uint64_t cpu_ns;    /* CPU time in the sampled interval, while wanted */
+    bool seen_off_cpu;  /* at the last look, which `last` is not younger than: equal counters mean the same stack */
+    bool has_schedstat; /* else nothing proves that it did not run, and a runnable tick counts whole */
+    bool is_zombie;     /* has ended; the main thread of a process stays so until the last one ends */
     char comm[PROCFS_COMM_BYTES];
     struct cpushare share;
     uint64_t counted_until_ns; /* wall mode: time before this is in the profile */
@@ -54,6 +55,7 @@ struct process {
     struct address_map *map; /* owned reference; NULL before the first look */
     uint64_t map_counter;
     uint64_t map_read_ns;
+    bool is_fork;            /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
     uint64_t checked_ns;     /* the tick at which space and map were found to be those of now */
     bool unreadable;         /* its memory may not be read (said once) */
     struct thread **threads; /* owned */
@@ -97,12 +99,12 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
 void targets_remove_thread(struct targets *targets, struct thread *thread);
 void targets_remove_process(struct targets *targets, struct process *process);
 
-/* CPU time of the thread in the sampled interval. */
-uint64_t thread_cpu_ns(const struct thread *thread);
-
 /* One look: schedstat. Returns 0 or -ESRCH. *ret_moved: it ran since the last look, or may have. Updates `last` and the
  * share. */
 int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved);
+
+/* What its status file says, its own tracer for example. 0 or a negative errno. */
+int thread_read_status(const struct thread *thread, struct procfs_status *ret);
 
 /* State, name and program image of the thread now. */
 int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);

@@ -102,6 +102,11 @@ size_t tracer_in_flight(const struct tracer *tracer)
     return tracer->in_flight;
 }
 
+bool tracer_holds_any(const struct tracer *tracer)
+{
+    return tracer->used > 0;
+}
+
 void tracer_watch_begin(struct tracer *tracer)
 {
     struct itimerspec timer = {.it_value = clock_timespec(WATCH_PERIOD_NS),
@@ -196,7 +201,6 @@ static void read_stack(struct tracer_request *request)
 
 static enum tracer_outcome capture(struct tracer_request *request)
 {
-    request->time_ns = clock_now_ns();
     int error = capture_arch.read_registers(request->tid, &request->registers);
     if (error == -ENOEXEC)
         return TRACER_FOREIGN;

@@ -64,7 +64,6 @@ struct tracer_request {
     bool memory_gone;    /* mem_fd is of an image that exec has replaced: the snapshot is of another one */
     uint64_t bytes_avma; /* where buffer[0] was */
     size_t bytes;
-    uint64_t time_ns; /* when it stood still */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     struct tracer_request *next; /* the tracer's */
@@ -73,7 +72,7 @@ struct tracer_request {
 struct tracer_counters {
     uint64_t stops;
     uint64_t signals_forwarded;
-    uint64_t group_stops;
+    uint64_t group_stops; /* stops that met a stopped process, which stays so */
     uint64_t timeouts;
     struct histogram stop_ns;
 };
@@ -109,6 +108,7 @@ void tracer_collect(struct tracer *tracer);
 bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle);
 
 size_t tracer_in_flight(const struct tracer *tracer); /* requests not finished */
+bool tracer_holds_any(const struct tracer *tracer);   /* threads are seized: those, and the overdue */
 
 /*
  * The end: waits at most `timeout_ns` for all threads, so that they are released in the state they were in; requests

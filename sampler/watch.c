@@ -67,8 +67,8 @@ static int scan_children(const struct scan *scan)
 static int add_child(void *context, pid_t pid)
 {
     const struct scan *scan = context;
-    if (targets_find_process(scan->targets, pid))
-        return 0;
+    if (pid == getpid() || targets_find_process(scan->targets, pid))
+        return 0; /* our own parent may be followed: its child we are, its business we are not */
     int proc_fd = procfs_open_process(pid);
     if (proc_fd < 0)
         return 0;
@@ -77,6 +77,9 @@ static int add_child(void *context, pid_t pid)
         return 0;
     }
     int error = watch_add(scan->watch, scan->targets, pid, proc_fd, scan->is_new);
+    struct process *child = targets_find_process(scan->targets, pid);
+    if (child)
+        child->is_fork = true;
     if (error)
         close(proc_fd);
     return error == -ENOMEM ? error : 0;

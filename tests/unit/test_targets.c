@@ -218,14 +218,14 @@ static void test_look(void **state)
             assert_int_equal(thread_look(thread, clock_now_ns(), &moved), 0);
             assert_false(moved);
         }
-        uint64_t before_ns = thread_cpu_ns(thread);
+        uint64_t before_ns = thread->cpu_ns;
         kill(child.pid, SIGUSR1);
         while (child.page->turns == 0)
             sched_yield();
         child_wait_state(child.pid, 'S');
         assert_int_equal(thread_look(thread, clock_now_ns(), &moved), 0);
         assert_true(moved);
-        assert_true(thread_cpu_ns(thread) > before_ns);
+        assert_true(thread->cpu_ns > before_ns);
         assert_int_equal(thread_look(thread, clock_now_ns(), &moved), 0);
     }
     kill(child.pid, SIGKILL);
@@ -268,9 +268,9 @@ static void test_cpu_time(void **state)
     assert_int_equal(thread_look(old_thread, clock_now_ns(), &moved), 0);
     if (has_schedstat()) {
         assert_true(moved);
-        assert_true(thread_cpu_ns(old_thread) > 0);
-        assert_true(thread_cpu_ns(new_thread) >= 20 * NS_PER_MS);
-        uint64_t thread_ns = thread_cpu_ns(old_thread);
+        assert_true(old_thread->cpu_ns > 0);
+        assert_true(new_thread->cpu_ns >= 20 * NS_PER_MS);
+        uint64_t thread_ns = old_thread->cpu_ns;
         targets_remove_thread(&old, old_thread);
         assert_int_equal(old_process->known_cpu_ns, thread_ns);
     }
