@@ -417,20 +417,30 @@ static bool prepare(struct capture *capture, const struct choice *choice)
     return failure == FAILURE_NONE;
 }
 
+/* -ESRCH when the thread is gone; else it may be there, and could not be looked at for another reason. */
+static int not_looked(struct capture *capture, int error)
+{
+    if (error == -ESRCH || error == -ENOENT)
+        return -ESRCH;
+    capture->result.look_error = error;
+    return 0;
+}
+
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
 static int consider_thread(struct capture *capture, struct thread *thread)
 {
     bool is_wall = capture->options->mode == MODE_WALL;
     bool moved;
-    if (thread_look(thread, capture->now_ns, &moved) < 0)
-        return -ESRCH;
+    struct procfs_stat stat;
+    int error = thread_look(thread, capture->now_ns, &moved);
+    if (error)
+        return not_looked(capture, error);
     /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
     if (!moved && !is_wall && !thread->is_zombie)
         return 0;
-    struct procfs_stat stat;
-    int error = thread_read_stat(thread, &stat);
+    error = thread_read_stat(thread, &stat);
     if (error)
-        return error == -ESRCH || error == -ENOENT ? -ESRCH : 0;
+        return not_looked(capture, error);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
@@ -597,10 +607,14 @@ static void rest(struct capture *capture)
     do
         tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
     while (tracer_holds_any(capture->tracer) && !is_stopping(capture));
-    eventfd_write(capture->rest_fd, 1);
+    /* Told and taken back under the mutex: who asks for the next pause before we have left this one finds us at rest.
+     */
+    eventfd_t count;
     pthread_mutex_lock(&capture->mutex);
+    eventfd_write(capture->rest_fd, 1);
     while (capture->paused && !capture->stopping)
         pthread_cond_wait(&capture->changed, &capture->mutex);
+    eventfd_read(capture->rest_fd, &count);
     pthread_mutex_unlock(&capture->mutex);
     skip_time(capture);
 }
@@ -656,8 +670,6 @@ static void set_flag(struct capture *capture, bool *flag, bool value)
 
 void capture_ask_pause(struct capture *capture)
 {
-    eventfd_t count;
-    eventfd_read(capture->rest_fd, &count); /* of an earlier pause */
     set_flag(capture, &capture->paused, true);
 }
 

@@ -28,6 +28,7 @@ struct capture_result {
     uint64_t execs;
     pid_t refused_pid; /* the first process that could not be read or stopped for lack of rights; 0: none */
     pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
+    int look_error;    /* some thread could not be looked at at some tick: a negative errno */
     int error;         /* the thread gave up: a negative errno */
 };
 

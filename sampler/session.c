@@ -450,9 +450,29 @@ static bool tell_refusals(struct session *session)
            counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
 }
 
+/* A profile of failures alone is written, and one that lacks threads, but not in silence. */
+static void tell_failures(const struct session *session)
+{
+    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    enum failure most = FAILURE_NONE;
+    uint64_t failed = 0;
+    for (int i = FAILURE_NONE + 1; i < FAILURE_COUNT; i++) {
+        failed += counters->failed[i];
+        if (counters->failed[i] > counters->failed[most])
+            most = (enum failure)i;
+    }
+    int look_error = capture_result(session->capture)->look_error;
+    if (look_error)
+        tell(session, "warning: threads could not be looked at: %s", strerror(-look_error));
+    else if (failed && failed == counters->samples)
+        tell(session, "warning: no sample has a stack (%s)", failure_name(most));
+}
+
 static int finish_profile(struct session *session)
 {
     bool nothing = tell_refusals(session);
+    if (!nothing)
+        tell_failures(session);
     int status = nothing ? STATUS_TROUBLE : 0;
     int error = nothing ? 0 : write_profile(session);
     if (error == -EPIPE) {

@@ -303,14 +303,16 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
 {
     struct procfs_schedstat now;
     struct procfs_stat stat;
+    int error;
     if (!thread->has_schedstat) {
         *ret_moved = true;
-        return is_gone(thread_read_stat(thread, &stat)) ? -ESRCH : 0;
+        error = thread_read_stat(thread, &stat);
+        return is_gone(error) ? -ESRCH : error;
     }
-    int error = thread_read_schedstat(thread, &now);
+    error = thread_read_schedstat(thread, &now);
     if (error) {
         *ret_moved = false;
-        return is_gone(error) ? -ESRCH : 0;
+        return is_gone(error) ? -ESRCH : error;
     }
     struct procfs_schedstat *last = &thread->last;
     /*

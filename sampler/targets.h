@@ -99,8 +99,10 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
 void targets_remove_thread(struct targets *targets, struct thread *thread);
 void targets_remove_process(struct targets *targets, struct process *process);
 
-/* One look: schedstat. Returns 0 or -ESRCH. *ret_moved: it ran since the last look, or may have. Updates `last` and the
- * share. */
+/*
+ * One look: schedstat. *ret_moved: it ran since the last look, or may have. Updates `last`, cpu_ns and the share.
+ * Returns 0, -ESRCH when it is gone, or another negative errno that says nothing of it (-EMFILE).
+ */
 int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved);
 
 /* What its status file says, its own tracer for example. 0 or a negative errno. */

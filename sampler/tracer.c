@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -328,17 +327,23 @@ static void forget_all(struct tracer *tracer)
 }
 
 /*
- * Looks after a thread that has not arrived for a while. The watching thread may have reaped it; or the interrupt went
- * lost: one that meets an exec is sometimes forgotten by the kernel (seen on Linux 6.18: the thread runs on, traced and
- * never stopping). A second one does no harm, whatever the first is doing: PTRACE_DETACH clears it.
+ * Looks after a thread that has not arrived for a while. The interrupt may have gone lost: one that meets an exec is
+ * sometimes forgotten by the kernel (seen on Linux 6.18: the thread runs on, traced and never stopping). A second one
+ * does no harm, whatever the first is doing: PTRACE_DETACH clears it. Or we trace nothing of this number any more: the
+ * watching thread has reaped it, or it has called exec and goes by its main thread's number.
  */
 static void ask_again(struct tracer *tracer, struct slot *slot, uint64_t now_ns)
 {
     slot->asked_ns = now_ns;
-    if (syscall(SYS_tgkill, slot->pid, (pid_t)slot->tid, 0) < 0 && errno == ESRCH)
+    if (ptrace(PTRACE_INTERRUPT, (pid_t)slot->tid, NULL, NULL) == 0 || errno != ESRCH)
+        return;
+    if (slot->tid != slot->pid && !slot_find(tracer, slot->pid) &&
+        ptrace(PTRACE_INTERRUPT, slot->pid, NULL, NULL) == 0) {
+        slot_finish_request(tracer, slot, TRACER_VANISHED);
+        slot->tid = slot->pid;
+    } else {
         slot_free(tracer, slot, TRACER_VANISHED);
-    else
-        ptrace(PTRACE_INTERRUPT, (pid_t)slot->tid, NULL, NULL);
+    }
 }
 
 /* Requests older than `deadline_ns` are finished; their threads stay overdue. */

@@ -1,6 +1,7 @@
 """Processes that cannot be sampled: one line names the cause, status 1, no profile, the target is untouched."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,20 @@ class Errors(harness.Case):
                 self.assertEqual(result.status, 1, result)
                 self.assert_one_line(result, str(tid))
             harness.assert_healthy(target.pid)
+
+    def test_few_descriptors(self):
+        """How many are needed depends on what is open already. Too few: a word and an end; enough: a profile; never neither."""
+        with Target("chain_nofp") as target:
+            for limit in range(6, 20):
+                with self.subTest(limit=limit):
+                    result = run("-q", "-d", "0.2", "-o", self.path("profile"), "-p", target.pid,
+                                 preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+                    self.assertLess(result.seconds, 5)
+                    self.assertLessEqual(result.err.count("\n"), 1, result)
+                    if not result.err:
+                        self.assertEqual(result.status, 0, result)
+                        self.assertGreater(harness.read_profile(self.path("profile")).total, 0)
+                    harness.assert_healthy(target.pid, "R")
 
     def test_itself(self):
         script = f"exec '{harness.SAMPLER}' -d 5 -o '{self.path('profile')}' -p $$"

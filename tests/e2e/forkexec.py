@@ -1,5 +1,7 @@
 """Children and new images: what is followed, what is not, and that every exec goes through under sampling."""
 
+import os
+
 import harness
 from harness import Sampler, Target, program
 
@@ -49,6 +51,15 @@ class Children(harness.Case):
             profile, _, _ = self.attach(target.pid, "--children", "-r", "250", "-d", "0.7")
         self.assertGreater(profile.containing("exiter_spin"), 20, profile)
         self.assertGreater(profile.containing("leaf_spin"), 20, profile)
+
+
+    def test_never_itself(self):
+        """The sampler is a child of ours: followed children are all but that one."""
+        with Target("chain_nofp"):
+            profile, stats, _ = self.attach(os.getpid(), "--children", "-m", "wall", "-r", "100", "-d", "0.5")
+        self.assertGreater(profile.containing("leaf_spin"), 0)
+        self.assertEqual(set(profile.threads()) & {"sampler", "capture", "unwind"}, set())
+        self.assertEqual(stats["samples_failed"], {})
 
 
 def children(pid):

@@ -135,5 +135,27 @@ class Stopped(harness.Case):
             harness.assert_healthy(target.pid, "R")
 
 
+class Suspended(harness.Case):
+    """Ctrl-Z stops the sampler only when it holds nothing of the target; and again and again, also in the target's execs."""
+
+    def test_nothing_is_held(self):
+        with Target("execloop_a", 150, 8, "worker") as target:
+            # A process group of its own, with a parent in the same session: else the kernel leaves SIGTSTP out.
+            with Sampler("-q", "-r", "1000", "-m", "wall", "-o", self.path("profile"), "-p", target.pid, process_group=0) as sampler:
+                for _ in range(40):
+                    sampler.signal(signal.SIGTSTP)
+                    harness.wait_until(lambda: harness.state(sampler.pid) in "TZ?", "the sampler has stopped, or ended")
+                    if harness.state(sampler.pid) != "T":
+                        break
+                    traced = [tid for tid in harness.tasks(target.pid)
+                              if harness.status(target.pid, tid).get("TracerPid", "0") != "0"]
+                    self.assertEqual(traced, [])
+                    sampler.signal(signal.SIGCONT)
+                    time.sleep(0.003)
+                status, output = target.end(60)
+                self.assert_ok(sampler.end())
+        self.assertEqual((status, harness.last_json(output)), (0, {"execs": 150}))
+
+
 if __name__ == "__main__":
     harness.main()
