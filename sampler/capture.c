@@ -570,6 +570,8 @@ static void last_look(struct capture *capture)
     capture->result.threads_seen = capture->targets.threads_seen;
     capture->result.threads_vanished = capture->targets.threads_vanished;
     capture->result.processes_seen = capture->targets.processes_seen;
+    if (capture->watch.add_error)
+        capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {
         struct process *process = capture->targets.processes[0];
         process_read_cpu(process, now_ns, true);

@@ -53,7 +53,9 @@ static int add_thread(void *context, pid_t tid)
 {
     struct scan *scan = context;
     int error = targets_add_thread(scan->targets, scan->process, tid, scan->is_new, rng_unit(&scan->watch->rng));
-    return error == -ENOMEM ? error : 0; /* gone again: not ours to mind */
+    if (error && error != -ESRCH && error != -ENOENT) /* else it is gone again: not ours to mind */
+        scan->watch->add_error = error;
+    return error == -ENOMEM ? error : 0;
 }
 
 static int add_child(void *context, pid_t pid);

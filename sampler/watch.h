@@ -23,6 +23,7 @@ struct watch {
     pid_t last_pid;
     uint64_t scanned_ns;
     bool follow_children;
+    int add_error; /* some thread could not be added though it may be there: a negative errno (-EMFILE), else 0 */
     struct rng rng;
 };
 
