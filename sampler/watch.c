@@ -60,6 +60,14 @@ static int add_thread(void *context, pid_t tid)
 
 static int add_child(void *context, pid_t pid);
 
+/* Adds all threads of the process that are not known. */
+static void scan_threads(struct scan *scan)
+{
+    int error = procfs_each_thread(scan->process->proc_fd, add_thread, scan);
+    if (error && error != -ESRCH && error != -ENOENT)
+        scan->watch->add_error = error;
+}
+
 static int scan_children(const struct scan *scan)
 {
     struct scan children = {.watch = scan->watch, .targets = scan->targets, .is_new = scan->is_new};
@@ -97,7 +105,7 @@ int watch_add(struct watch *watch, struct targets *targets, pid_t pid, int proc_
     }
     if (error)
         return error;
-    procfs_each_thread(proc_fd, add_thread, &scan);
+    scan_threads(&scan);
     if (watch->follow_children)
         scan_children(&scan);
     return 0;
@@ -109,7 +117,7 @@ static void scan_all(struct watch *watch, struct targets *targets)
     size_t count = targets->process_count;
     for (size_t i = 0; i < count; i++) {
         struct scan scan = {.watch = watch, .targets = targets, .process = targets->processes[i], .is_new = true};
-        procfs_each_thread(scan.process->proc_fd, add_thread, &scan);
+        scan_threads(&scan);
         if (watch->follow_children)
             scan_children(&scan);
     }
