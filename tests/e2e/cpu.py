@@ -13,22 +13,27 @@ def margin(expected, floor=0.05, deviations=3.0):
     return max(expected * floor, deviations * math.sqrt(expected), 3)
 
 
+def covered(stats):
+    """The share of the ticks that were taken; what lies in missed ones is told, and in no sample."""
+    return stats["ticks"] / (stats["ticks"] + stats["ticks_missed"])
+
+
 class Shares(harness.Case):
     def test_more_threads_than_cpus(self):
         profile, stats, result = self.launch(["-r", "99"], [program("spinners"), "8", "5"])
         cpu = harness.last_json(result.out)["cpu_ns"]
         threads = profile.threads()
-        expected = sum(cpu.values()) / 1e9 * 99
+        expected = sum(cpu.values()) / 1e9 * 99 * covered(stats)
         self.assertAlmostEqual(profile.total, expected, delta=margin(expected, deviations=2.0))
         counts = [threads[name] for name in cpu]
         self.assertLessEqual(max(counts), 2 * min(counts), threads)
         for name, ns in cpu.items():
-            self.assertAlmostEqual(threads[name], ns / 1e9 * 99, delta=margin(ns / 1e9 * 99))
+            self.assertAlmostEqual(threads[name], ns / 1e9 * 99 * covered(stats), delta=margin(ns / 1e9 * 99))
         self.assertAlmostEqual(stats["cpu_ns_target"], sum(cpu.values()), delta=0.1 * sum(cpu.values()))
 
     def test_one_thread(self):
-        profile, _, result = self.launch(["-r", "500"], [program("spinners"), "1", "2"])
-        expected = harness.last_json(result.out)["cpu_ns"]["spin-0"] / 1e9 * 500
+        profile, stats, result = self.launch(["-r", "500"], [program("spinners"), "1", "2"])
+        expected = harness.last_json(result.out)["cpu_ns"]["spin-0"] / 1e9 * 500 * covered(stats)
         self.assertAlmostEqual(profile.threads()["spin-0"], expected, delta=margin(expected, deviations=1.5))
 
     def test_nanoseconds(self):
@@ -74,10 +79,13 @@ class Sleepers(harness.Case):
         self.assertEqual({name: count for name, count in returned.items() if count}, {}, "system calls that came back")
 
     def test_burst(self):
-        profile, _, result = self.launch(["-r", "500"], [program("burst"), "4"])
+        profile, stats, result = self.launch(["-r", "500"], [program("burst"), "4"])
         facts = harness.last_json(result.out)
         expected = facts["cpu_ns"] / 1e9 * 500
-        self.assertAlmostEqual(profile.total, expected, delta=margin(expected, floor=0.15))
+        # On a busy machine bursts and sampler both wait for a CPU, and meet less often: as far as it was busy, nothing is asked.
+        behind = (stats["ticks_late"] + stats["ticks_missed"]) / (stats["ticks"] + stats["ticks_missed"])
+        waited = facts["waited_ns"] / (facts["cpu_ns"] + facts["waited_ns"])
+        self.assertAlmostEqual(profile.total, expected, delta=margin(expected, floor=0.15 + behind + waited))
 
 
 class Held(harness.Case):
