@@ -2,13 +2,12 @@
 
 #include "common/array.h"
 #include "common/clock.h"
-#include "common/fileio.h"
+#include "sampler/flight.h"
 #include "sampler/mapper.h"
 #include "sampler/slice.h"
 #include "sampler/watch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,16 +26,6 @@ enum { CROWD = 8 };
 
 /* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
 enum { LOOK_BATCH = 32 };
-
-/* In wall mode a sample stands for the time since the last one; but a gap of so many periods was nobody's to see. */
-enum { GAP_PERIODS = 10 };
-
-/* A sample in the making: its thread was asked to stop. */
-struct flight {
-    struct tracer_request request; /* first: a request is its flight */
-    struct item *item;
-    struct thread *thread; /* NULL: it is gone from the targets */
-};
 
 /* A thread that this tick is to sample. */
 struct choice {
@@ -65,60 +54,13 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct rng rng;
-    struct flight flights[TRACER_SLOTS]; /* free: item is NULL */
-    uint64_t now_ns;                     /* of the tick in work */
-    struct choice *choices;              /* owned; of the tick in work */
+    struct flights flights;
+    uint64_t now_ns;        /* of the tick in work */
+    struct choice *choices; /* owned; of the tick in work */
     size_t choice_count;
     size_t choice_capacity;
     struct capture_result result;
 };
-
-/* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
- */
-static struct item *take_item(struct capture *capture, size_t buffer_bytes)
-{
-    struct item *item;
-    int error;
-    while ((error = pipeline_take(capture->pipeline, buffer_bytes, &item)) == -EAGAIN)
-        tracer_wait(capture->tracer, -1, clock_now_ns() + NS_PER_MS, false);
-    if (error)
-        capture->result.error = error;
-    return error ? NULL : item;
-}
-
-/* ---- address spaces ---- */
-
-/* Nothing of the space comes any more: the unwinding thread may forget what it has of it. */
-static void close_space_if_done(struct capture *capture, struct space *space)
-{
-    if (!space->ended || space->in_flight)
-        return;
-    struct item *item = take_item(capture, 0);
-    if (item) {
-        item->kind = ITEM_SPACE_END;
-        item->space = space;
-        pipeline_put(capture->pipeline, item);
-    }
-}
-
-static void end_space(struct capture *capture, struct process *process)
-{
-    struct space *space = process->space;
-    process->space = NULL;
-    address_map_unref(process->map);
-    process->map = NULL;
-    if (space) {
-        space->ended = true;
-        close_space_if_done(capture, space);
-    }
-}
-
-/* Remembers the first. */
-static void refuse(pid_t *which, pid_t pid)
-{
-    if (!*which)
-        *which = pid;
-}
 
 /*
  * Makes the process's space and map those of now. `image_hash` is what a thread's stat said just now: a vfork'ed child
@@ -134,12 +76,12 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     if (process->space && (image_hash != process->image_hash || space_is_gone(process->space))) {
         capture->result.execs++;
         process->is_fork = false;
-        end_space(capture, process);
+        flights_end_space(&capture->flights, process);
     }
     if (!process->space) {
         int error = mapper_begin_space(&capture->mapper, thread);
-        if (process->unreadable)
-            refuse(&capture->result.refused_pid, process->pid);
+        if (process->unreadable && !capture->result.refused_pid)
+            capture->result.refused_pid = process->pid;
         if (error)
             return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
     }
@@ -149,221 +91,6 @@ static enum failure refresh_process(struct capture *capture, const struct thread
             return FAILURE_NO_MAPS;
     }
     return FAILURE_NONE;
-}
-
-/* ---- samples ---- */
-
-/* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
-static uint64_t take_wall_ns(const struct capture *capture, struct thread *thread)
-{
-    uint64_t since_ns = thread->counted_until_ns;
-    uint64_t period_ns = NS_PER_SEC / capture->options->rate_hz;
-    thread->counted_until_ns = capture->now_ns;
-    if (capture->options->mode != MODE_WALL || capture->now_ns <= since_ns)
-        return 0;
-    uint64_t passed_ns = capture->now_ns - since_ns;
-    return passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
-}
-
-static struct item *new_sample(struct capture *capture, struct thread *thread, size_t buffer_bytes)
-{
-    struct item *item = take_item(capture, buffer_bytes);
-    if (!item)
-        return NULL;
-    struct process *process = thread->process;
-    item->thread = thread_shared_ref(thread->shared);
-    memcpy(item->comm, thread->comm, sizeof(item->comm));
-    item->space = process->space;
-    item->map = process->map ? address_map_ref(process->map) : NULL;
-    item->ns = take_wall_ns(capture, thread);
-    thread->samples++;
-    return item;
-}
-
-static void put_failure(struct capture *capture, struct thread *thread, enum failure failure)
-{
-    struct item *item = new_sample(capture, thread, 0);
-    if (!item)
-        return;
-    item->failure = failure;
-    pipeline_put(capture->pipeline, item);
-}
-
-/* A thread on its way out answers EPERM too: only one that is still there was refused. */
-static bool has_ended(const struct thread *thread)
-{
-    struct procfs_stat stat;
-    return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
-}
-
-/* Why the kernel did not let us seize it. */
-static enum failure refusal(struct capture *capture, const struct thread *thread)
-{
-    char path[48];
-    struct procfs_status status;
-    if (has_ended(thread))
-        return FAILURE_NONE;
-    if (thread_read_status(thread, &status) == 0 && status.tracer_pid)
-        return FAILURE_TRACED;
-    /* Nobody traces it now; but somebody may have a moment ago. Opening its memory asks for the same rights. */
-    snprintf(path, sizeof(path), "task/%d/mem", (int)thread->tid);
-    autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 || (errno != EACCES && errno != EPERM))
-        return FAILURE_TRACED;
-    refuse(&capture->result.refused_pid, thread->process->pid);
-    return FAILURE_NOT_ALLOWED;
-}
-
-/* Why a thread could not be asked to stop. FAILURE_NONE: because it has ended. */
-static enum failure start_failure(struct capture *capture, const struct thread *thread, int error)
-{
-    switch (error) {
-    case -ESRCH:
-        return FAILURE_NONE;
-    case -EBUSY:
-        return FAILURE_TIMEOUT;
-    case -EPERM:
-        return refusal(capture, thread);
-    default:
-        return FAILURE_ERROR;
-    }
-}
-
-/* Gives the sample up as failed, or as none (FAILURE_NONE: its thread has ended, there is nothing to tell). */
-static void drop_sample(struct capture *capture, struct thread *thread, struct item *item, enum failure failure)
-{
-    if (failure == FAILURE_NONE) {
-        if (thread)
-            thread->samples--;
-        pipeline_give_back(capture->pipeline, item);
-        return;
-    }
-    item->failure = failure;
-    pipeline_put(capture->pipeline, item);
-}
-
-static struct flight *free_flight(struct capture *capture)
-{
-    for (size_t i = 0; i < TRACER_SLOTS; i++)
-        if (!capture->flights[i].item)
-            return &capture->flights[i];
-    return NULL;
-}
-
-/* Asks the thread to stop. The sample comes when it does. */
-static void start_sample(struct capture *capture, struct thread *thread)
-{
-    size_t copy_bytes = thread->shared->copy_bytes;
-    struct item *item = new_sample(capture, thread, copy_bytes);
-    if (!item)
-        return;
-    struct flight *flight = free_flight(capture);
-    int error = -EBUSY;
-    if (flight) {
-        flight->request = (struct tracer_request){
-            .pid = thread->process->pid,
-            .tid = thread->tid,
-            .buffer = item->buffer,
-            .buffer_bytes = copy_bytes < item->buffer_bytes ? copy_bytes : item->buffer_bytes,
-            .mem_fd = item->space->mem_fd,
-            .stack_start_avma = thread->stack.start_avma,
-            .stack_end_avma = thread->stack.end_avma,
-        };
-        error = tracer_start(capture->tracer, &flight->request);
-    }
-    if (error) {
-        drop_sample(capture, thread, item, start_failure(capture, thread, error));
-        return;
-    }
-    flight->item = item;
-    flight->thread = thread;
-    thread->in_flight = item;
-    item->space->in_flight++;
-}
-
-/*
- * Where its stack is, by maps that may have to be read for it: stacks grow, and new threads have new ones. The item's
- * map becomes the one of now.
- */
-static void find_stack(struct capture *capture, struct thread *thread, struct item *item)
-{
-    uint64_t sp = item->registers.value[REGISTER_RSP];
-    uint64_t pc = item->registers.value[REGISTER_PC];
-    const struct extent *extent = address_map_extent(item->map, sp);
-    bool is_new_place = !extent || !codemap_find(&item->map->code, pc);
-    struct process *process = thread ? thread->process : NULL;
-    if (is_new_place && process && process->space == item->space && mapper_may_retry(process) &&
-        mapper_read_maps(&capture->mapper, thread) == 0) {
-        address_map_unref(item->map);
-        item->map = address_map_ref(process->map);
-        extent = address_map_extent(item->map, sp);
-    }
-    item->stack = extent ? *extent : (struct extent){0};
-    if (thread)
-        thread->stack = item->stack;
-}
-
-static enum failure flight_failure(struct capture *capture, const struct tracer_request *request)
-{
-    switch (request->outcome) {
-    case TRACER_CAPTURED:
-        return request->memory_gone ? FAILURE_EXEC : FAILURE_NONE;
-    case TRACER_TIMEOUT:
-        return FAILURE_TIMEOUT;
-    case TRACER_FOREIGN:
-        refuse(&capture->result.foreign_pid, request->pid);
-        return FAILURE_FOREIGN;
-    default:
-        return FAILURE_ERROR;
-    }
-}
-
-/*
- * A vfork'ed child's memory is its parent's, and is not gone after its exec; that another image runs now says that the
- * snapshot may be of either.
- */
-static bool has_left_image(const struct thread *thread)
-{
-    struct procfs_stat stat;
-    return thread->process->is_fork && thread_read_stat(thread, &stat) == 0 &&
-           stat.image_hash != thread->process->image_hash;
-}
-
-/* The tracer's word that a flight has ended. */
-static void finish_flight(void *context, struct tracer_request *request)
-{
-    struct capture *capture = context;
-    struct flight *flight = (struct flight *)request;
-    struct item *item = flight->item;
-    struct thread *thread = flight->thread;
-    struct space *space = item->space;
-    flight->item = NULL;
-    if (thread) {
-        thread->in_flight = NULL;
-        cpushare_stopped(&thread->share, request->stopped_ns);
-    }
-    enum failure failure = flight_failure(capture, request);
-    if (failure == FAILURE_NONE && thread && has_left_image(thread))
-        failure = FAILURE_EXEC;
-    if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
-        item->registers = request->registers;
-        item->bytes_avma = request->bytes_avma;
-        item->bytes = request->bytes;
-        find_stack(capture, thread, item);
-        pipeline_put(capture->pipeline, item);
-    } else {
-        drop_sample(capture, thread, item, request->outcome == TRACER_VANISHED ? FAILURE_NONE : failure);
-    }
-    space->in_flight--;
-    close_space_if_done(capture, space);
-}
-
-/* The thread is freed while its stop is still to come. */
-static void forget_thread(struct capture *capture, const struct thread *thread)
-{
-    for (size_t i = 0; i < TRACER_SLOTS && thread->in_flight; i++)
-        if (capture->flights[i].item && capture->flights[i].thread == thread)
-            capture->flights[i].thread = NULL;
 }
 
 /* ---- choice ---- */
@@ -384,10 +111,7 @@ static bool is_wanted(const struct options *options, const struct thread *thread
 static void choose(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
 {
     if (thread->in_flight) {
-        /* It was asked to stop at an earlier tick and has executed nothing since: its stack is that of this tick too.
-         */
-        thread->in_flight->count++;
-        thread->in_flight->ns += take_wall_ns(capture, thread);
+        flights_count_again(&capture->flights, thread);
         return;
     }
     if (array_room(&capture->choices, &capture->choice_capacity, capture->choice_count + 1)) {
@@ -413,7 +137,7 @@ static bool prepare(struct capture *capture, const struct choice *choice)
     else
         failure = refresh_process(capture, thread, choice->stat.image_hash);
     if (failure != FAILURE_NONE)
-        put_failure(capture, thread, failure);
+        flights_fail(&capture->flights, thread, failure);
     return failure == FAILURE_NONE;
 }
 
@@ -463,7 +187,7 @@ static bool keeps_total(const struct capture *capture)
 static void thread_gone(struct capture *capture, struct thread *thread)
 {
     account_thread(&capture->result.account, thread, keeps_total(capture));
-    forget_thread(capture, thread);
+    flights_forget(&capture->flights, thread);
     targets_remove_thread(&capture->targets, thread);
 }
 
@@ -472,9 +196,9 @@ static void process_gone(struct capture *capture, struct process *process)
     account_process(&capture->result.account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
         account_thread(&capture->result.account, process->threads[i], keeps_total(capture));
-        forget_thread(capture, process->threads[i]);
+        flights_forget(&capture->flights, process->threads[i]);
     }
-    end_space(capture, process);
+    flights_end_space(&capture->flights, process);
     targets_remove_process(&capture->targets, process);
 }
 
@@ -525,7 +249,7 @@ static void sample_choices(struct capture *capture)
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
     tracer_watch_begin(capture->tracer);
     for (size_t i = 0; i < ready; i++) {
-        start_sample(capture, capture->choices[i].thread);
+        flights_start(&capture->flights, capture->choices[i].thread);
         if (i + 1 == ready || (i + 1) % CROWD)
             continue;
         uint64_t before_ns = clock_now_ns();
@@ -542,6 +266,7 @@ static void tick(struct capture *capture)
 {
     uint64_t cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     capture->now_ns = clock_now_ns();
+    capture->flights.now_ns = capture->now_ns;
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
     for (size_t i = 0; i < capture->targets.process_count; i++)
@@ -556,6 +281,8 @@ static void tick(struct capture *capture)
     }
     if (capture->result.account.error)
         capture->result.error = capture->result.account.error;
+    if (capture->flights.error)
+        capture->result.error = capture->flights.error;
     capture->threads_now = capture->targets.thread_count;
     /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
     uint64_t end_ns = clock_now_ns();
@@ -570,6 +297,9 @@ static void last_look(struct capture *capture)
     capture->result.threads_seen = capture->targets.threads_seen;
     capture->result.threads_vanished = capture->targets.threads_vanished;
     capture->result.processes_seen = capture->targets.processes_seen;
+    if (!capture->result.refused_pid)
+        capture->result.refused_pid = capture->flights.refused_pid;
+    capture->result.foreign_pid = capture->flights.foreign_pid;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {
@@ -641,7 +371,7 @@ static void *capture_loop(void *context)
     /* Ticks on time: the default slack of a sleep is 50 us. This thread's alone. */
     prctl(PR_SET_TIMERSLACK, 1UL);
     slice_ask_short();
-    tracer_set_sink(capture->tracer, finish_flight, capture);
+    flights_attach(&capture->flights);
     for (;;) {
         if (tracer_wait(capture->tracer, capture->wake_fd, capture->ticker.deadline_ns, false)) {
             if (!obey(capture))
@@ -708,6 +438,11 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->pipeline = pipeline;
     capture->mapper.images = images;
     capture->tracer = tracer;
+    capture->flights = (struct flights){.tracer = tracer,
+                                        .pipeline = pipeline,
+                                        .mapper = &capture->mapper,
+                                        .is_wall = options->mode == MODE_WALL,
+                                        .period_ns = NS_PER_SEC / options->rate_hz};
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

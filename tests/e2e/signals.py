@@ -87,7 +87,7 @@ class Stopped(harness.Case):
                 self.assertEqual((first.si_code, first.si_status), (os.CLD_STOPPED, signal.SIGSTOP))
                 self.assert_ok(sampler.end())
             self.assertIsNone(os.waitid(os.P_PID, target.pid, os.WSTOPPED | os.WNOHANG), "a stop of the sampler's own")
-            self.assertEqual(harness.state(target.pid), "T")
+            harness.wait_until(lambda: harness.state(target.pid) == "T", "it is stopped again")
             target.process.send_signal(signal.SIGCONT)
             harness.assert_healthy(target.pid, "R")
 

@@ -1,0 +1,280 @@
+#include "sampler/flight.h"
+
+#include "common/clock.h"
+#include "common/fileio.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* In wall mode a sample stands for the time since the last one; but a gap of so many periods was nobody's to see. */
+enum { GAP_PERIODS = 10 };
+
+/* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
+ */
+static struct item *take_item(struct flights *flights, size_t buffer_bytes)
+{
+    struct item *item;
+    int error;
+    while ((error = pipeline_take(flights->pipeline, buffer_bytes, &item)) == -EAGAIN)
+        tracer_wait(flights->tracer, -1, clock_now_ns() + NS_PER_MS, false);
+    if (error)
+        flights->error = error;
+    return error ? NULL : item;
+}
+
+/* Nothing of the space comes any more: the unwinding thread may forget what it has of it. */
+static void close_space_if_done(struct flights *flights, struct space *space)
+{
+    if (!space->ended || space->in_flight)
+        return;
+    struct item *item = take_item(flights, 0);
+    if (item) {
+        item->kind = ITEM_SPACE_END;
+        item->space = space;
+        pipeline_put(flights->pipeline, item);
+    }
+}
+
+void flights_end_space(struct flights *flights, struct process *process)
+{
+    struct space *space = process->space;
+    process->space = NULL;
+    address_map_unref(process->map);
+    process->map = NULL;
+    if (space) {
+        space->ended = true;
+        close_space_if_done(flights, space);
+    }
+}
+
+/* Remembers the first. */
+static void refuse(pid_t *which, pid_t pid)
+{
+    if (!*which)
+        *which = pid;
+}
+
+/* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
+static uint64_t take_wall_ns(const struct flights *flights, struct thread *thread)
+{
+    uint64_t since_ns = thread->counted_until_ns;
+    thread->counted_until_ns = flights->now_ns;
+    if (!flights->is_wall || flights->now_ns <= since_ns)
+        return 0;
+    uint64_t passed_ns = flights->now_ns - since_ns;
+    return passed_ns > GAP_PERIODS * flights->period_ns ? flights->period_ns : passed_ns;
+}
+
+static struct item *new_sample(struct flights *flights, struct thread *thread, size_t buffer_bytes)
+{
+    struct item *item = take_item(flights, buffer_bytes);
+    if (!item)
+        return NULL;
+    struct process *process = thread->process;
+    item->thread = thread_shared_ref(thread->shared);
+    memcpy(item->comm, thread->comm, sizeof(item->comm));
+    item->space = process->space;
+    item->map = process->map ? address_map_ref(process->map) : NULL;
+    item->ns = take_wall_ns(flights, thread);
+    thread->samples++;
+    return item;
+}
+
+void flights_fail(struct flights *flights, struct thread *thread, enum failure failure)
+{
+    struct item *item = new_sample(flights, thread, 0);
+    if (!item)
+        return;
+    item->failure = failure;
+    pipeline_put(flights->pipeline, item);
+}
+
+/* A thread on its way out answers EPERM too: only one that is still there was refused. */
+static bool has_ended(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
+}
+
+/* Why the kernel did not let us seize it. */
+static enum failure refusal(struct flights *flights, const struct thread *thread)
+{
+    char path[48];
+    struct procfs_status status;
+    if (has_ended(thread))
+        return FAILURE_NONE;
+    if (thread_read_status(thread, &status) == 0 && status.tracer_pid)
+        return FAILURE_TRACED;
+    /* Nobody traces it now; but somebody may have a moment ago. Opening its memory asks for the same rights. */
+    snprintf(path, sizeof(path), "task/%d/mem", (int)thread->tid);
+    autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 || (errno != EACCES && errno != EPERM))
+        return FAILURE_TRACED;
+    refuse(&flights->refused_pid, thread->process->pid);
+    return FAILURE_NOT_ALLOWED;
+}
+
+/* Why a thread could not be asked to stop. FAILURE_NONE: because it has ended. */
+static enum failure start_failure(struct flights *flights, const struct thread *thread, int error)
+{
+    switch (error) {
+    case -ESRCH:
+        return FAILURE_NONE;
+    case -EBUSY:
+        return FAILURE_TIMEOUT;
+    case -EPERM:
+        return refusal(flights, thread);
+    default:
+        return FAILURE_ERROR;
+    }
+}
+
+/* Gives the sample up as failed, or as none (FAILURE_NONE: its thread has ended, there is nothing to tell). */
+static void drop_sample(struct flights *flights, struct thread *thread, struct item *item, enum failure failure)
+{
+    if (failure == FAILURE_NONE) {
+        if (thread)
+            thread->samples--;
+        pipeline_give_back(flights->pipeline, item);
+        return;
+    }
+    item->failure = failure;
+    pipeline_put(flights->pipeline, item);
+}
+
+static struct flight *find_free(struct flights *flights)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++)
+        if (!flights->all[i].item)
+            return &flights->all[i];
+    return NULL;
+}
+
+/* Asks the thread to stop. The sample comes when it does. */
+void flights_start(struct flights *flights, struct thread *thread)
+{
+    size_t copy_bytes = thread->shared->copy_bytes;
+    struct item *item = new_sample(flights, thread, copy_bytes);
+    if (!item)
+        return;
+    struct flight *flight = find_free(flights);
+    int error = -EBUSY;
+    if (flight) {
+        flight->request = (struct tracer_request){
+            .pid = thread->process->pid,
+            .tid = thread->tid,
+            .buffer = item->buffer,
+            .buffer_bytes = copy_bytes < item->buffer_bytes ? copy_bytes : item->buffer_bytes,
+            .mem_fd = item->space->mem_fd,
+            .stack_start_avma = thread->stack.start_avma,
+            .stack_end_avma = thread->stack.end_avma,
+        };
+        error = tracer_start(flights->tracer, &flight->request);
+    }
+    if (error) {
+        drop_sample(flights, thread, item, start_failure(flights, thread, error));
+        return;
+    }
+    flight->item = item;
+    flight->thread = thread;
+    thread->in_flight = item;
+    item->space->in_flight++;
+}
+
+/*
+ * Where its stack is, by maps that may have to be read for it: stacks grow, and new threads have new ones. The item's
+ * map becomes the one of now.
+ */
+static void find_stack(struct flights *flights, struct thread *thread, struct item *item)
+{
+    uint64_t sp = item->registers.value[REGISTER_RSP];
+    uint64_t pc = item->registers.value[REGISTER_PC];
+    const struct extent *extent = address_map_extent(item->map, sp);
+    bool is_new_place = !extent || !codemap_find(&item->map->code, pc);
+    struct process *process = thread ? thread->process : NULL;
+    if (is_new_place && process && process->space == item->space && mapper_may_retry(process) &&
+        mapper_read_maps(flights->mapper, thread) == 0) {
+        address_map_unref(item->map);
+        item->map = address_map_ref(process->map);
+        extent = address_map_extent(item->map, sp);
+    }
+    item->stack = extent ? *extent : (struct extent){0};
+    if (thread)
+        thread->stack = item->stack;
+}
+
+static enum failure flight_failure(struct flights *flights, const struct tracer_request *request)
+{
+    switch (request->outcome) {
+    case TRACER_CAPTURED:
+        return request->memory_gone ? FAILURE_EXEC : FAILURE_NONE;
+    case TRACER_TIMEOUT:
+        return FAILURE_TIMEOUT;
+    case TRACER_FOREIGN:
+        refuse(&flights->foreign_pid, request->pid);
+        return FAILURE_FOREIGN;
+    default:
+        return FAILURE_ERROR;
+    }
+}
+
+/*
+ * A vfork'ed child's memory is its parent's, and is not gone after its exec; that another image runs now says that the
+ * snapshot may be of either.
+ */
+static bool has_left_image(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    return thread->process->is_fork && thread_read_stat(thread, &stat) == 0 &&
+           stat.image_hash != thread->process->image_hash;
+}
+
+/* The tracer's word that a flight has ended. */
+static void finish_flight(void *context, struct tracer_request *request)
+{
+    struct flights *flights = context;
+    struct flight *flight = (struct flight *)request;
+    struct item *item = flight->item;
+    struct thread *thread = flight->thread;
+    struct space *space = item->space;
+    flight->item = NULL;
+    if (thread) {
+        thread->in_flight = NULL;
+        cpushare_stopped(&thread->share, request->stopped_ns);
+    }
+    enum failure failure = flight_failure(flights, request);
+    if (failure == FAILURE_NONE && thread && has_left_image(thread))
+        failure = FAILURE_EXEC;
+    if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
+        item->registers = request->registers;
+        item->bytes_avma = request->bytes_avma;
+        item->bytes = request->bytes;
+        find_stack(flights, thread, item);
+        pipeline_put(flights->pipeline, item);
+    } else {
+        drop_sample(flights, thread, item, request->outcome == TRACER_VANISHED ? FAILURE_NONE : failure);
+    }
+    space->in_flight--;
+    close_space_if_done(flights, space);
+}
+
+/* The thread is freed while its stop is still to come. */
+void flights_forget(struct flights *flights, const struct thread *thread)
+{
+    for (size_t i = 0; i < TRACER_SLOTS && thread->in_flight; i++)
+        if (flights->all[i].item && flights->all[i].thread == thread)
+            flights->all[i].thread = NULL;
+}
+
+void flights_count_again(struct flights *flights, struct thread *thread)
+{
+    thread->in_flight->count++;
+    thread->in_flight->ns += take_wall_ns(flights, thread);
+}
+
+void flights_attach(struct flights *flights)
+{
+    tracer_set_sink(flights->tracer, finish_flight, flights);
+}
