@@ -3,7 +3,7 @@
 
     bench/setup.sh && bench/against_perf.py [--seconds N] [xz|node|cxx]...
 
-For each target: how many of the sampler's stacks reach their root and have names, then the hottest functions (innermost frames) of both
+For each target: how many of the sampler's stacks reach their root and have names, then the hottest functions (innermost user frames: time in the kernel counts for who called it) of both
 with the difference of their shares in standard deviations of that difference. Agreement: the five hottest of perf all within 3.
 Run as root (perf and ptrace of what it starts itself; perf may need kernel.perf_event_paranoid <= 2 for others).
 """
@@ -83,40 +83,50 @@ def plain(name):
 
 def clean(symbol, module, known):
     """
-    perf's name for a frame as the sampler would write it: (name). perf also reads separate debug files: a name that is not among the
-    `known` ones stands for its file.
+    perf's name for a frame as the sampler would write it. perf also reads separate debug files: a file of which the sampler shows code as "[file]" (it is
+    among the `known` names) stands as one for all of its code.
     """
     base = os.path.basename(module)
     if base.startswith("perf-") and base.endswith(".map"):
         return symbol.replace(";", ":") + "_[j]" if symbol != "[unknown]" else "[anon]"
-    symbol = plain(symbol)
-    if symbol in known or base.startswith("["):
-        return symbol
-    return f"[{base}]"
+    if symbol == "[unknown]" or f"[{base}]" in known:
+        return f"[{base}]"
+    return plain(symbol)
 
 
 def read_perf(path, known):
     """Innermost user frames of a recording: name -> samples."""
     script = subprocess.run(["perf", "script", "-i", path, "--no-inline", "-F", "comm,tid,ip,sym,dso"], capture_output=True,
                             text=True, check=True, errors="replace").stdout
-    leaves = collections.Counter()
+    leaves, files = collections.Counter(), {}
     for event in script.split("\n\n"):
         for line in event.strip("\n").split("\n")[1:]:
             match = re.match(r"\s*([0-9a-f]+) (.*) \((.*)\)$", line)
+            if match and match[3].startswith("/"):
+                files[f"[{os.path.basename(match[3])}]"] = match[3]
             if match and "kernel" not in match[3] and not match[1].startswith("ffff"):
                 leaves[clean(match[2], match[3], known)] += 1
                 break
-    return leaves
+    return leaves, files
 
 
-def report(name, stacks, leaves, summary):
+def fold(ours, files, known):
+    """The same on our side: what a file exports, of which other code has no name, stands for the file."""
+    folded = collections.Counter()
+    owner = {}
+    for label in known & files.keys():
+        exported = subprocess.run(["nm", "-D", "--defined-only", files[label]], capture_output=True, text=True, check=False).stdout
+        owner.update({line.split()[-1].split("@")[0]: label for line in exported.splitlines() if line.strip()})
+    for leaf, count in ours.items():
+        folded[owner.get(leaf, leaf)] += count
+    return folded
+
+
+def report(name, stacks, ours, leaves, summary):
     total = sum(stacks.values())
     cut = sum(count for stack, count in stacks.items() if stack[1] in ("[truncated]", "[failed]"))
     unknown = sum(count for stack, count in stacks.items() if "[unknown]" in stack)
     jit = len({frame for stack in stacks for frame in stack if frame.endswith("_[j]")})
-    ours = collections.Counter()
-    for stack, count in stacks.items():
-        ours[plain(stack[-1])] += count
     theirs_total = sum(leaves.values())
     print(f"\n== {name}: {summary.strip()}")
     print(f"stacks that reach their root {100 * (1 - cut / total):.2f} %, with [unknown] {100 * unknown / total:.2f} %, "
@@ -139,13 +149,18 @@ def measure(name, seconds):
         process, others = getattr(Targets(directory, seconds), name)()
         try:
             recording, profile = os.path.join(directory, "perf.data"), os.path.join(directory, "profile")
-            perf = start(["perf", "record", "-q", "-F", "99", "-e", "cpu-clock:u", "--call-graph", "dwarf", "-o", recording, "-p",
+            perf = start(["perf", "record", "-q", "-F", "99", "-e", "cpu-clock", "--call-graph", "dwarf", "-o", recording, "-p",
                           str(process.pid), "--", "sleep", str(seconds)], stderr=subprocess.DEVNULL)
             run = subprocess.run([SAMPLER, "-r", "99", "-d", str(seconds), "-o", profile, "-p", str(process.pid)],
                                  capture_output=True, text=True, check=True)
             perf.wait()
             stacks = read_sampler(profile)
-            return report(name, stacks, read_perf(recording, {plain(stack[-1]) for stack in stacks}), run.stderr)
+            ours = collections.Counter()
+            for stack, count in stacks.items():
+                ours[plain(stack[-1])] += count
+            known = {leaf for leaf, count in ours.items() if not leaf.startswith("[") or count >= 0.01 * sum(ours.values())}
+            leaves, files = read_perf(recording, known)
+            return report(name, stacks, fold(ours, files, known), leaves, run.stderr)
         finally:
             for each in [process, *others]:
                 each.kill()
