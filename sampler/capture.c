@@ -53,7 +53,6 @@ struct capture {
     struct targets targets;
     struct watch watch;
     struct ticker ticker;
-    struct rng rng;
     struct flights flights;
     uint64_t now_ns;        /* of the tick in work */
     struct choice *choices; /* owned; of the tick in work */
@@ -144,7 +143,7 @@ static bool prepare(struct capture *capture, const struct choice *choice)
 /* -ESRCH when the thread is gone; else it may be there, and could not be looked at for another reason. */
 static int not_looked(struct capture *capture, int error)
 {
-    if (error == -ESRCH || error == -ENOENT)
+    if (procfs_is_gone(error))
         return -ESRCH;
     capture->result.look_error = error;
     return 0;

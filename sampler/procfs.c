@@ -223,7 +223,7 @@ bool procfs_is_dead(int proc_fd)
     struct stat task;
     int error = procfs_read_stat(proc_fd, "stat", &stat);
     if (error)
-        return error == -ESRCH || error == -ENOENT; /* else, out of descriptors for example, nothing is known */
+        return procfs_is_gone(error);
     /* The link count of task/ is 2 + the number of threads. */
     return (stat.state == 'Z' || stat.state == 'X') && (fstatat(proc_fd, "task", &task, 0) < 0 || task.st_nlink <= 3);
 }

@@ -6,6 +6,7 @@
 #ifndef SAMPLER_PROCFS_H
 #define SAMPLER_PROCFS_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,6 +64,13 @@ int procfs_read_status(int proc_fd, struct procfs_status *ret);               /*
 int procfs_read_stat(int proc_fd, const char *path, struct procfs_stat *ret); /* path below /proc/PID */
 int procfs_pread_stat(int fd, struct procfs_stat *ret);                       /* of an open stat file */
 int procfs_pread_schedstat(int fd, struct procfs_schedstat *ret);
+
+/* Whether this error of a read below /proc/PID says that the process or thread is gone; others, out of descriptors for
+ * example, say nothing. */
+static inline bool procfs_is_gone(int error)
+{
+    return error == -ESRCH || error == -ENOENT;
+}
 
 /* True when the process has ended: gone, or a zombie without other threads. (A main thread that ended alone is a zombie
  * too.) */

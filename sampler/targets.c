@@ -293,12 +293,6 @@ void targets_remove_process(struct targets *targets, struct process *process)
     process_free(process);
 }
 
-/* Out of descriptors, for example, says nothing of the thread. */
-static bool is_gone(int error)
-{
-    return error == -ESRCH || error == -ENOENT;
-}
-
 int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
 {
     struct procfs_schedstat now;
@@ -307,12 +301,12 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
     if (!thread->has_schedstat) {
         *ret_moved = true;
         error = thread_read_stat(thread, &stat);
-        return is_gone(error) ? -ESRCH : error;
+        return procfs_is_gone(error) ? -ESRCH : error;
     }
     error = thread_read_schedstat(thread, &now);
     if (error) {
         *ret_moved = false;
-        return is_gone(error) ? -ESRCH : error;
+        return procfs_is_gone(error) ? -ESRCH : error;
     }
     struct procfs_schedstat *last = &thread->last;
     /*

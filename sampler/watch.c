@@ -53,7 +53,7 @@ static int add_thread(void *context, pid_t tid)
 {
     struct scan *scan = context;
     int error = targets_add_thread(scan->targets, scan->process, tid, scan->is_new, rng_unit(&scan->watch->rng));
-    if (error && error != -ESRCH && error != -ENOENT) /* else it is gone again: not ours to mind */
+    if (error && !procfs_is_gone(error)) /* else it is gone again: not ours to mind */
         scan->watch->add_error = error;
     return error == -ENOMEM ? error : 0;
 }
@@ -64,7 +64,7 @@ static int add_child(void *context, pid_t pid);
 static void scan_threads(struct scan *scan)
 {
     int error = procfs_each_thread(scan->process->proc_fd, add_thread, scan);
-    if (error && error != -ESRCH && error != -ENOENT)
+    if (error && !procfs_is_gone(error))
         scan->watch->add_error = error;
 }
 
