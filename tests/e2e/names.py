@@ -244,6 +244,7 @@ class MappedFiles(harness.Case):
     def sample(self, data):
         path = self.write("bad.bin", data)
         with Target("mapbad", path, OFFSET) as target:
+            harness.wait_until(lambda: harness.cpu_ns(target.pid) > 20_000_000, "it is past its beginning")
             profile, _, _ = self.attach(target.pid, "-r", "250", "-d", "0.25", limit=15)
             harness.assert_healthy(target.pid, "R")
         return profile
