@@ -67,14 +67,28 @@ static void add_stops(const struct stats *stats, struct strbuf *text)
 
 static void add_frames(const struct stats *stats, struct strbuf *text)
 {
-    const struct unwind_counters *by = &stats->pipeline->unwind;
+    const struct unwind_counters *unwind = &stats->pipeline->unwind;
+    const uint64_t *by = unwind->frames_by;
     bool first = true;
     add_number(text, "frames", stats->pipeline->frames);
     strbuf_adds(text, ",\n  \"frames_by\": {");
-    add_part(text, "fp", by->frames_fp, &first);
-    add_part(text, "cfi", by->frames_cfi, &first);
-    add_part(text, "libunwind", by->frames_libunwind, &first);
+    add_part(text, "fp", by[FRAME_BY_FP], &first);
+    add_part(text, "cfi", by[FRAME_BY_CFI], &first);
+    add_part(text, "libunwind", by[FRAME_BY_LIBUNWIND], &first);
+    add_part(text, "inspection", by[FRAME_BY_INSPECTION], &first);
     add_part(text, "helper", 0, &first);
+    strbuf_adds(text, "}");
+    strbuf_adds(text, ",\n  \"unwind_rules\": {");
+    first = true;
+    add_part(text, "hits", unwind->rule_hits, &first);
+    add_part(text, "row_hits", unwind->rule_row_hits, &first);
+    add_part(text, "compiled", unwind->rules_compiled, &first);
+    add_part(text, "uncovered", unwind->rules_uncovered, &first);
+    add_part(text, "bad", unwind->rules_bad, &first);
+    add_part(text, "foreign", unwind->rules_foreign, &first);
+    add_part(text, "flushes", unwind->rule_flushes, &first);
+    add_part(text, "kept", unwind->rules, &first);
+    add_part(text, "bytes", unwind->rule_bytes, &first);
     strbuf_adds(text, "}");
 }
 

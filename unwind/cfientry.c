@@ -333,3 +333,42 @@ bool cfi_program_normalise(uint8_t *program, size_t size)
     }
     return !reader.bad;
 }
+
+/* Reads one instruction; by how much it advances the location, before alignment. */
+static uint64_t read_advance(struct cfi_reader *reader)
+{
+    size_t start = reader->position;
+    unsigned byte = (unsigned)cfi_read_number(reader, 1);
+    switch (byte >> 6) {
+    case 0:
+        check_extended(reader, byte);
+        break;
+    case 1:
+        return byte & 0x3fU;
+    case 2:
+        cfi_read_uleb(reader);
+        return 0;
+    default:
+        return 0;
+    }
+    if (byte != CFA_ADVANCE_LOC1 && byte != CFA_ADVANCE_LOC2 && byte != CFA_ADVANCE_LOC4)
+        return 0;
+    reader->position = start + 1;
+    return cfi_read_number(reader, byte == CFA_ADVANCE_LOC1 ? 1 : byte == CFA_ADVANCE_LOC2 ? 2 : 4);
+}
+
+void cfi_program_row(const uint8_t *program, size_t size, uint64_t code_align, uint64_t svma, uint64_t *ret_start,
+                     uint64_t *ret_end)
+{
+    struct cfi_reader reader = {.bytes = {.data = program, .size = size}};
+    while (!reader.bad && reader.position < size) {
+        uint64_t next = *ret_start + read_advance(&reader) * code_align;
+        bool wrapped = next < *ret_start;
+        if (next > svma || wrapped) {
+            if (next < *ret_end && !wrapped)
+                *ret_end = next;
+            return;
+        }
+        *ret_start = next;
+    }
+}

@@ -78,4 +78,11 @@ bool cfi_fde_read(struct cfi_bytes bytes, const struct cfi_head *head, const str
  */
 bool cfi_program_normalise(uint8_t *program, size_t size);
 
+/*
+ * The row of a normalised FDE's program that holds `svma`: from the last advance of the location at or before it to the
+ * next one. `ret_start` and `ret_end` come in as the function's range.
+ */
+void cfi_program_row(const uint8_t *program, size_t size, uint64_t code_align, uint64_t svma, uint64_t *ret_start,
+                     uint64_t *ret_end);
+
 #endif

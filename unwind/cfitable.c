@@ -343,20 +343,32 @@ static size_t put_leb(uint8_t *bytes, uint64_t value, bool is_signed)
 
 static int append_cie(struct cfitable *table, const struct cfi_cie *cie, const uint8_t *program, size_t program_bytes)
 {
-    uint8_t start[4 + 1 + 3 + 10 + 10 + 3] = {0, 0, 0, 0, 1, 'z', 'R', '\0'};
+    /*
+     * What a call preserves (System V ABI AMD64, section 3.2.1) has the caller's value until the program says
+     * otherwise. Said here, because evaluators differ in what they take for granted: elfutils 0.188 believes that of
+     * rax, not rbx.
+     */
+    enum { SAME_VALUE = 0x08, RBX = 3, RBP = 6, R12 = 12, R13 = 13, R14 = 14, R15 = 15 };
+    static const uint8_t preserved[] = {SAME_VALUE, RBX, SAME_VALUE, RBP, SAME_VALUE, R12,
+                                        SAME_VALUE, R13, SAME_VALUE, R14, SAME_VALUE, R15};
+    uint8_t start[4 + 1 + 3 + 10 + 10 + 3 + sizeof(preserved)] = {0, 0, 0, 0, 1, 'z', 'R', '\0'};
     size_t size = 8;
     size += put_leb(start + size, cie->code_align, false);
     size += put_leb(start + size, (uint64_t)cie->data_align, true);
     start[size++] = 16; /* return address column */
     start[size++] = 1;  /* bytes of augmentation data */
     start[size++] = PE_ABSPTR | PE_UDATA8;
+    memcpy(start + size, preserved, sizeof(preserved));
+    size += sizeof(preserved);
     return append_entry(table, start, size, program, program_bytes);
 }
+
+enum { FDE_START_BYTES = 4 + 8 + 8 + 1 };
 
 static int append_fde(struct cfitable *table, size_t cie_off, const struct cfi_fde *fde, const uint8_t *program,
                       size_t program_bytes)
 {
-    uint8_t start[4 + 8 + 8 + 1] = {0};
+    uint8_t start[FDE_START_BYTES] = {0};
     uint32_t distance = (uint32_t)(table->normalised_bytes + sizeof(uint32_t) - cie_off);
     uint64_t length = fde->end_svma - fde->start_svma;
     memcpy(start, &distance, 4);
@@ -433,7 +445,11 @@ static int normalise_entry(struct cfitable *table, uint64_t fde_svma, struct cfi
         table->normalised_bytes = cie_off;
         return err;
     }
+    ret_function->cie_off = (uint32_t)cie_off;
     ret_function->fde_off = (uint32_t)fde_off;
+    ret_function->program_off = (uint32_t)(fde_off + sizeof(uint32_t) + FDE_START_BYTES);
+    ret_function->end_off = (uint32_t)table->normalised_bytes;
+    ret_function->code_align = cie.code_align;
     return 0;
 }
 

@@ -36,8 +36,13 @@ struct cfi_function {
     uint64_t start_svma;
     uint64_t end_svma;
     bool signal; /* its caller was interrupted, not calling */
-    uint32_t
-        fde_off; /* into cfitable_bytes; the CIE pointer of .eh_frame, FDE address as an absolute 8-byte start_svma */
+    /* Into cfitable_bytes: the CIE, then the FDE, up to end_off. The CIE pointer is .eh_frame's, the FDE's address an
+     * absolute 8-byte start_svma. */
+    uint32_t cie_off;
+    uint32_t fde_off;
+    uint32_t program_off; /* of the FDE */
+    uint32_t end_off;
+    uint64_t code_align; /* unit of the program's advances */
 };
 
 /*

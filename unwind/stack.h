@@ -7,7 +7,14 @@
 #include <stdint.h>
 
 /* Which rule gave this frame from the one below it; FRAME_INNERMOST for the first. */
-enum frame_by { FRAME_INNERMOST, FRAME_BY_FP, FRAME_BY_CFI };
+enum frame_by {
+    FRAME_INNERMOST,
+    FRAME_BY_FP,
+    FRAME_BY_CFI,
+    FRAME_BY_LIBUNWIND,  /* CFI that we leave to it */
+    FRAME_BY_INSPECTION, /* the instruction at the pc says where the return address is */
+    FRAME_BY_COUNT
+};
 
 struct frame {
     uint64_t avma; /* the pc, or the return address as found on the stack: nothing subtracted */

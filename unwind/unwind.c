@@ -3,6 +3,7 @@
 #include "unwind/callsite.h"
 #include "unwind/cfi.h"
 #include "unwind/framepointer.h"
+#include "unwind/inspect.h"
 #include "unwind/origin.h"
 #include "unwind/view.h"
 
@@ -15,7 +16,7 @@ struct unwinder {
     size_t max_depth;
     struct cfi *cfi;
     struct callsite_cache image_callsites;
-    struct unwind_counters counters;
+    uint64_t frames_by[FRAME_BY_COUNT];
 };
 
 struct unwind_space {
@@ -31,21 +32,21 @@ struct walk {
     struct unwinder *unwinder;
     struct callsites callsites;
     struct view view;
-    struct registers registers; /* of the frame that was added last */
+    struct registers registers; /* of the frame that was added last; from a step on, its caller's */
     bool exact;
+    const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
     size_t signal_count;
 };
 
-/* How one step ended: with a caller, or with an end of the stack. */
+/* How one step ended: with a caller, whose registers are the walk's then, or with an end of the stack. */
 enum step_kind { STEP_CALLER, STEP_END, STEP_NO_MEMORY };
 
 struct step {
     enum step_kind kind;
     enum stack_end end; /* STEP_END */
-    enum frame_by by;   /* STEP_CALLER, with the fields below */
-    struct registers caller;
-    bool exact; /* the caller was interrupted */
+    enum frame_by by;   /* STEP_CALLER */
+    bool exact;         /* STEP_CALLER: the caller was interrupted */
 };
 
 static struct step step_end(enum stack_end end)
@@ -53,23 +54,38 @@ static struct step step_end(enum stack_end end)
     return (struct step){.kind = STEP_END, .end = end};
 }
 
-static struct step step_by_cfi(struct walk *walk, const struct cfi_rule *rule, uint64_t lookup_avma)
+static struct step step_caller(enum frame_by by, bool exact)
 {
-    if (cfi_rule_kind(rule) == CFI_NONE)
+    return (struct step){.kind = STEP_CALLER, .by = by, .exact = exact};
+}
+
+/* The region of an address; mostly that of the frame before. */
+static const struct code_region *find_region(const struct walk *walk, uint64_t avma)
+{
+    const struct code_region *last = walk->region;
+    if (last && avma >= last->start_avma && avma < last->end_avma)
+        return last;
+    return codemap_find(walk->view.map, avma);
+}
+
+static struct step step_by_cfi(struct walk *walk, const struct rule *rule, uint64_t lookup_avma)
+{
+    if (rule->kind == RULE_NONE)
         return step_end(STACK_CUT_NO_RULE);
-    if (cfi_rule_kind(rule) == CFI_BAD)
+    if (rule->kind == RULE_BAD)
         return step_end(STACK_CUT_BAD_RULE);
-    struct step step = {.kind = STEP_CALLER, .by = FRAME_BY_CFI, .exact = cfi_rule_is_signal(rule)};
-    switch (cfi_apply(walk->unwinder->cfi, rule, &walk->view, &walk->registers, lookup_avma, &step.caller)) {
-    case CFI_STEPPED:
-        return step;
-    case CFI_OUTERMOST:
+    enum frame_by by = rule->kind == RULE_FOREIGN ? FRAME_BY_LIBUNWIND : FRAME_BY_CFI;
+    bool exact = rule->signal;
+    walk->view.failed = false;
+    walk->view.cut = false;
+    switch (cfi_apply(walk->unwinder->cfi, rule, walk->region, lookup_avma, &walk->view, &walk->registers)) {
+    case RULE_STEPPED:
+        return step_caller(by, exact);
+    case RULE_OUTERMOST:
         return step_end(STACK_COMPLETE);
-    case CFI_NEEDS_MEMORY:
+    case RULE_NEEDS_MEMORY:
         return step_end(walk->view.cut ? STACK_CUT_COPY : STACK_CUT_MEMORY);
-    case CFI_NO_PROGRESS:
-        return step_end(STACK_CUT_NO_PROGRESS);
-    case CFI_UNUSABLE:
+    case RULE_UNUSABLE:
         break;
     }
     return step_end(STACK_CUT_BAD_RULE);
@@ -77,10 +93,11 @@ static struct step step_by_cfi(struct walk *walk, const struct cfi_rule *rule, u
 
 static struct step step_by_frame_pointer(struct walk *walk)
 {
-    struct step step = {.kind = STEP_CALLER, .by = FRAME_BY_FP};
-    switch (framepointer_step(&walk->view, walk->callsites, &walk->registers, walk->exact, &step.caller)) {
+    struct registers caller;
+    switch (framepointer_step(&walk->view, walk->callsites, &walk->registers, walk->exact, &caller)) {
     case FRAMEPOINTER_STEPPED:
-        return step;
+        walk->registers = caller;
+        return step_caller(FRAME_BY_FP, false);
     case FRAMEPOINTER_OUTERMOST:
         return step_end(STACK_COMPLETE);
     case FRAMEPOINTER_CUT:
@@ -91,140 +108,179 @@ static struct step step_by_frame_pointer(struct walk *walk)
     return step_end(STACK_CUT_NO_RULE);
 }
 
-/* The word at the stack pointer is the return address, if it is behind a call; else the stack ends so. */
-static struct step step_by_return_at_sp(struct walk *walk, enum stack_end otherwise)
+/* The word so many words above the stack pointer is the return address, if it is behind a call; else the stack ends so.
+ */
+static struct step step_by_return_at_sp(struct walk *walk, unsigned words, enum stack_end otherwise)
 {
     uint64_t return_avma;
-    uint64_t sp = walk->registers.value[REGISTER_RSP];
-    if (!view_read(&walk->view, sp, &return_avma, sizeof(return_avma)) ||
+    uint64_t place = walk->registers.value[REGISTER_RSP] + words * sizeof(return_avma);
+    if (!view_read(&walk->view, place, &return_avma, sizeof(return_avma)) ||
         !framepointer_is_return(&walk->view, walk->callsites, return_avma))
         return step_end(otherwise);
-    /* Not by a frame pointer, but believed for the same reason. */
-    struct step step = {.kind = STEP_CALLER, .by = FRAME_BY_FP, .caller = walk->registers};
-    step.caller.value[REGISTER_PC] = return_avma;
-    step.caller.value[REGISTER_RSP] = sp + sizeof(return_avma);
-    return step;
+    walk->registers.value[REGISTER_PC] = return_avma;
+    walk->registers.value[REGISTER_RSP] = place + sizeof(return_avma);
+    walk->registers.known &= RULE_PRESERVED | 1U << REGISTER_RSP | 1U << REGISTER_PC;
+    return step_caller(FRAME_BY_INSPECTION, false);
 }
 
 /* The thread went where no code is: it called through a bad pointer, and the call has pushed where it came from. */
 static struct step step_from_bad_pc(struct walk *walk)
 {
-    return step_by_return_at_sp(walk, STACK_CUT_BAD_PC);
+    return step_by_return_at_sp(walk, 0, STACK_CUT_BAD_PC);
+}
+
+/* struct ucontext at the stack pointer: flags, link, stack (40 bytes), then the registers (asm/sigcontext.h). */
+static struct step step_by_ucontext(struct walk *walk)
+{
+    enum { REGISTERS_OFF = 40, UCONTEXT_REGISTERS = 17 };
+    static const uint8_t order[UCONTEXT_REGISTERS] = {
+        REGISTER_R8,  REGISTER_R9,  REGISTER_R10, REGISTER_R11, REGISTER_R12, REGISTER_R13,
+        REGISTER_R14, REGISTER_R15, REGISTER_RDI, REGISTER_RSI, REGISTER_RBP, REGISTER_RBX,
+        REGISTER_RDX, REGISTER_RAX, REGISTER_RCX, REGISTER_RSP, REGISTER_PC};
+    uint64_t values[UCONTEXT_REGISTERS];
+    if (!view_read(&walk->view, walk->registers.value[REGISTER_RSP] + REGISTERS_OFF, values, sizeof(values)))
+        return step_end(walk->view.cut ? STACK_CUT_COPY : STACK_CUT_MEMORY);
+    for (size_t i = 0; i < UCONTEXT_REGISTERS; i++)
+        walk->registers.value[order[i]] = values[i];
+    walk->registers.known = (1U << REGISTER_COUNT) - 1;
+    return step_caller(FRAME_BY_INSPECTION, true);
+}
+
+static struct step step_by_inspection(struct walk *walk, const struct inspection *inspection)
+{
+    uint64_t sp = walk->registers.value[REGISTER_RSP];
+    struct step step = step_by_return_at_sp(walk, inspection->return_words, STACK_CUT_NO_RULE);
+    if (step.kind == STEP_CALLER && inspection->rbp_at_sp &&
+        !view_try_word(&walk->view, sp, &walk->registers.value[REGISTER_RBP]))
+        walk->registers.known &= ~(1U << REGISTER_RBP);
+    return step;
+}
+
+/* No unwind information covers the address. */
+static struct step step_without_rule(struct walk *walk)
+{
+    uint64_t pc = walk->registers.value[REGISTER_PC];
+    if (inspect_is_sigreturn(&walk->view, walk->region, pc))
+        return step_by_ucontext(walk);
+    if (walk->unwinder->mode == UNWIND_DWARF)
+        return step_end(STACK_CUT_NO_RULE);
+    struct inspection inspection;
+    if (walk->exact && inspect_find(&walk->view, walk->region, pc, &inspection)) {
+        struct step step = step_by_inspection(walk, &inspection);
+        if (step.kind == STEP_CALLER)
+            return step;
+    }
+    return step_by_frame_pointer(walk);
+}
+
+/* By the frame pointer, if it can be believed. In a signal trampoline rbp still is what the interrupted code had: its
+ * own caller's record, not its. */
+static bool step_by_frame_pointer_first(struct walk *walk, const struct rule *rule, struct step *ret_step)
+{
+    if (walk->exact || rule->signal)
+        return false;
+    uint64_t top_avma = walk->view.top_avma;
+    *ret_step = step_by_frame_pointer(walk);
+    if (ret_step->kind == STEP_CALLER)
+        return true;
+    walk->view.top_avma = top_avma; /* what it looked for in vain is not needed */
+    return false;
 }
 
 static struct step step_take(struct walk *walk)
 {
-    uint64_t lookup_avma = frame_lookup_avma(walk->registers.value[REGISTER_PC], walk->exact);
-    const struct code_region *region = codemap_find(walk->view.map, lookup_avma);
-    if (!region)
+    if (!walk->region)
         return step_from_bad_pc(walk);
-    const struct cfi_rule *rule = cfi_find(walk->unwinder->cfi, region, lookup_avma);
+    uint64_t lookup_avma = frame_lookup_avma(walk->registers.value[REGISTER_PC], walk->exact);
+    const struct rule *rule = cfi_find(walk->unwinder->cfi, walk->region, lookup_avma);
     if (!rule)
         return (struct step){.kind = STEP_NO_MEMORY};
-    bool has_rule = cfi_rule_kind(rule) != CFI_NONE;
-
-    switch (origin_find(&walk->view, region, &walk->registers, lookup_avma, walk->exact, has_rule)) {
-    case ORIGIN_OUTERMOST:
-        return step_end(STACK_COMPLETE);
-    case ORIGIN_ENTRY:
-        return step_by_return_at_sp(walk, STACK_COMPLETE);
-    case ORIGIN_RETURN_AT_SP:
-        return step_by_return_at_sp(walk, STACK_CUT_NO_RULE);
-    case ORIGIN_NONE:
-        break;
-    }
-    switch (walk->unwinder->mode) {
-    case UNWIND_DWARF:
-        break;
-    case UNWIND_AUTO:
-        if (!has_rule)
-            return step_by_frame_pointer(walk);
-        break;
-    case UNWIND_FP:
-        /* In a signal trampoline rbp still is what the interrupted code had: its own caller's record, not its. */
-        if (!has_rule || (!walk->exact && !cfi_rule_is_signal(rule))) {
-            uint64_t top_avma = walk->view.top_avma;
-            struct step step = step_by_frame_pointer(walk);
-            if (step.kind == STEP_CALLER || !has_rule)
-                return step;
-            walk->view.top_avma = top_avma; /* what it looked for in vain is not needed */
+    bool has_rule = rule->kind != RULE_NONE;
+    if (walk->exact || !has_rule) {
+        switch (origin_find(&walk->view, walk->region, &walk->registers, lookup_avma, walk->exact, has_rule)) {
+        case ORIGIN_OUTERMOST:
+            return step_end(STACK_COMPLETE);
+        case ORIGIN_ENTRY:
+            return step_by_return_at_sp(walk, 0, STACK_COMPLETE);
+        case ORIGIN_RETURN_AT_SP:
+            return step_by_return_at_sp(walk, 0, STACK_CUT_NO_RULE);
+        case ORIGIN_NONE:
+            break;
         }
-        break;
     }
+    if (!has_rule)
+        return step_without_rule(walk);
+    struct step step;
+    if (walk->unwinder->mode == UNWIND_FP && step_by_frame_pointer_first(walk, rule, &step))
+        return step;
     return step_by_cfi(walk, rule, lookup_avma);
 }
 
+/* What is to be compared with the caller. */
+struct frame_place {
+    uint64_t pc_avma;
+    uint64_t sp_avma;
+};
+
 /* A caller's frame lies above; only an interrupted one may lie anywhere, and then not where an earlier one was. */
-static bool step_makes_progress(struct walk *walk, const struct step *step)
+static bool step_makes_progress(struct walk *walk, const struct step *step, struct frame_place frame)
 {
-    uint64_t sp = walk->registers.value[REGISTER_RSP];
-    uint64_t caller_sp = step->caller.value[REGISTER_RSP];
+    uint64_t caller_sp = walk->registers.value[REGISTER_RSP];
     if (!step->exact) {
         /* Code that has popped its return address into a register (vfork of glibc) has its CFA at the stack pointer. */
-        bool popped =
-            walk->exact && caller_sp == sp && step->caller.value[REGISTER_PC] != walk->registers.value[REGISTER_PC];
-        return caller_sp > sp || popped;
+        bool popped = walk->exact && caller_sp == frame.sp_avma && walk->registers.value[REGISTER_PC] != frame.pc_avma;
+        return caller_sp > frame.sp_avma || popped;
     }
     for (size_t i = 0; i < walk->signal_count; i++) {
-        if (walk->signal_sp_avma[i] == sp)
+        if (walk->signal_sp_avma[i] == frame.sp_avma)
             return false;
     }
     if (walk->signal_count == SIGNAL_FRAMES_MAX)
         return false;
-    walk->signal_sp_avma[walk->signal_count++] = sp;
+    walk->signal_sp_avma[walk->signal_count++] = frame.sp_avma;
     return true;
 }
 
-/* The caller's pc is code; or the thread got a signal after a call through a bad pointer, which can be seen. */
-static bool caller_is_credible(struct walk *walk, const struct step *step)
+/* The thread got a signal after a call through a bad pointer, which can be seen. */
+static bool was_bad_call(const struct walk *walk)
 {
-    uint64_t pc = step->caller.value[REGISTER_PC];
-    if (codemap_find(walk->view.map, frame_lookup_avma(pc, step->exact)))
-        return true;
-    if (!step->exact)
-        return false;
     struct walk interrupted = *walk;
-    interrupted.registers = step->caller;
     return step_from_bad_pc(&interrupted).kind == STEP_CALLER;
 }
 
-static enum stack_end step_judge(struct walk *walk, const struct step *step)
+/* Is the caller one? Its region becomes the walk's. STACK_END_COUNT: it goes on. */
+static enum stack_end step_judge(struct walk *walk, const struct step *step, struct frame_place frame)
 {
-    if (step->caller.value[REGISTER_PC] == 0 && !step->exact)
+    uint64_t pc = walk->registers.value[REGISTER_PC];
+    if (pc == 0 && !step->exact)
         return STACK_COMPLETE;
-    if (!step_makes_progress(walk, step))
+    if (!step_makes_progress(walk, step, frame))
         return STACK_CUT_NO_PROGRESS;
-    if (!caller_is_credible(walk, step))
+    walk->region = find_region(walk, frame_lookup_avma(pc, step->exact));
+    if (!walk->region && !(step->exact && was_bad_call(walk)))
         return STACK_CUT_BAD_PC;
-    return STACK_END_COUNT; /* it goes on */
-}
-
-static void count_frame(struct unwinder *unwinder, enum frame_by by)
-{
-    if (by == FRAME_BY_FP)
-        unwinder->counters.frames_fp++;
-    else
-        unwinder->counters.frames_libunwind++;
+    return STACK_END_COUNT;
 }
 
 static int walk_callers(struct walk *walk, struct stack *stack)
 {
     for (;;) {
+        struct frame_place frame = {.pc_avma = walk->registers.value[REGISTER_PC],
+                                    .sp_avma = walk->registers.value[REGISTER_RSP]};
         struct step step = step_take(walk);
         if (step.kind == STEP_NO_MEMORY)
             return -ENOMEM;
-        enum stack_end end = step.kind == STEP_END ? step.end : step_judge(walk, &step);
+        enum stack_end end = step.kind == STEP_END ? step.end : step_judge(walk, &step, frame);
         if (end == STACK_END_COUNT && stack->count >= walk->unwinder->max_depth)
             end = STACK_CUT_DEPTH;
         if (end != STACK_END_COUNT) {
             stack->end = end;
             return 0;
         }
-        int err = stack_add(stack, step.caller.value[REGISTER_PC], step.exact, step.by);
+        int err = stack_add(stack, walk->registers.value[REGISTER_PC], step.exact, step.by);
         if (err)
             return err;
-        count_frame(walk->unwinder, step.by);
-        walk->registers = step.caller;
+        walk->unwinder->frames_by[step.by]++;
         walk->exact = step.exact;
     }
 }
@@ -246,6 +302,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
         .registers = snapshot->registers,
         .exact = true,
     };
+    walk.region = codemap_find(map, walk.registers.value[REGISTER_PC]);
     int err = stack_add(ret_stack, walk.registers.value[REGISTER_PC], true, FRAME_INNERMOST);
     if (!err)
         err = walk_callers(&walk, ret_stack);
@@ -289,5 +346,18 @@ void unwind_space_free(struct unwind_space *space)
 
 struct unwind_counters unwinder_counters(const struct unwinder *unwinder)
 {
-    return unwinder->counters;
+    struct cfi_counters cfi = cfi_counters(unwinder->cfi);
+    struct unwind_counters counters = {
+        .rule_hits = cfi.hits,
+        .rule_row_hits = cfi.row_hits,
+        .rules_compiled = cfi.compiled,
+        .rules_uncovered = cfi.uncovered,
+        .rules_bad = cfi.bad,
+        .rules_foreign = cfi.foreign,
+        .rule_flushes = cfi.flushes,
+        .rules = cfi.rows,
+        .rule_bytes = cfi.bytes,
+    };
+    memcpy(counters.frames_by, unwinder->frames_by, sizeof(counters.frames_by));
+    return counters;
 }

@@ -37,9 +37,19 @@ struct memory_reader {
 };
 
 struct unwind_counters {
-    uint64_t frames_fp;
-    uint64_t frames_cfi; /* by our own rules; none yet */
-    uint64_t frames_libunwind;
+    uint64_t frames_by[FRAME_BY_COUNT]; /* enum frame_by; the innermost ones are not counted */
+    /* Rules from unwind information: found by address; another address in a row that was known; compiled, of which
+       some are for addresses that nothing covers, damaged, or left to libunwind; and how often the tables were full,
+       so that all had to be compiled again. What is in the tables now, and its size. */
+    uint64_t rule_hits;
+    uint64_t rule_row_hits;
+    uint64_t rules_compiled;
+    uint64_t rules_uncovered;
+    uint64_t rules_bad;
+    uint64_t rules_foreign;
+    uint64_t rule_flushes;
+    uint64_t rules;
+    uint64_t rule_bytes;
 };
 
 struct unwinder;

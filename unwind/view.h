@@ -7,6 +7,8 @@
 
 #include "unwind/unwind.h"
 
+#include <string.h>
+
 struct view {
     const struct codemap *map;          /* borrowed */
     const struct snapshot *snapshot;    /* borrowed */
@@ -23,6 +25,30 @@ void view_need(struct view *view, uint64_t avma, size_t size);
 
 /* From the snapshot, else from code. false, with `failed` and `cut` set: neither has all of it. */
 bool view_read(struct view *view, uint64_t avma, void *buffer, size_t size);
+
+/* The word that view_read gives, by the short way: nearly all are in the first copied range. */
+static inline bool view_word(struct view *view, uint64_t avma, uint64_t *ret_word)
+{
+    const struct memory_range *stack = &view->snapshot->ranges[0];
+    uint64_t start = avma - stack->avma;
+    if (view->snapshot->range_count == 0 || avma < stack->avma || stack->size < sizeof(*ret_word) ||
+        start > stack->size - sizeof(*ret_word))
+        return view_read(view, avma, ret_word, sizeof(*ret_word));
+    memcpy(ret_word, stack->bytes + start, sizeof(*ret_word));
+    if (avma + sizeof(*ret_word) > view->top_avma)
+        view->top_avma = avma + sizeof(*ret_word);
+    return true;
+}
+
+/* The same for a word that the walk can do without: leaves no trace in the view when it is not there. */
+static inline bool view_try_word(struct view *view, uint64_t avma, uint64_t *ret_word)
+{
+    struct view before = *view;
+    if (view_word(view, avma, ret_word))
+        return true;
+    *view = before;
+    return false;
+}
 
 /*
  * Bytes of one executable region: from its image, else from the reader (anonymous memory, and files that are no ELF

@@ -135,7 +135,11 @@ static void run_fill(struct run *run)
     run->pipeline.ends[STACK_CUT_COPY] = 10;
     run->pipeline.ends[STACK_CUT_DEPTH] = 20;
     run->pipeline.frames = 12345;
-    run->pipeline.unwind = (struct unwind_counters){.frames_fp = 7, .frames_cfi = 8, .frames_libunwind = 9};
+    run->pipeline.unwind = (struct unwind_counters){
+        .frames_by = {[FRAME_BY_FP] = 7, [FRAME_BY_CFI] = 8, [FRAME_BY_LIBUNWIND] = 9, [FRAME_BY_INSPECTION] = 10},
+        .rule_hits = 90,
+        .rules_compiled = 5,
+    };
     run->pipeline.unwind_ns = 777;
     run->tracer.stops = 1975;
     run->tracer.signals_forwarded = 11;
@@ -197,7 +201,11 @@ static void test_json(void **state)
     expect_number(object, "fp", 7);
     expect_number(object, "cfi", 8);
     expect_number(object, "libunwind", 9);
+    expect_number(object, "inspection", 10);
     expect_number(object, "helper", 0);
+    object = field(text.data, "unwind_rules");
+    expect_number(object, "hits", 90);
+    expect_number(object, "compiled", 5);
     strbuf_deinit(&text);
     free(run);
 }

@@ -138,8 +138,8 @@ static void walks_frames_without_frame_pointers(void **state)
         assert_true(is_in(&result.stack.frames[1], (const void *)take));
         assert_int_equal(count_in(&result.stack, 2, (const void *)chain_nofp), 101);
         struct unwind_counters counters = unwinder_counters(result.unwinder);
-        assert_int_equal(counters.frames_libunwind, result.stack.count - 1);
-        assert_int_equal(counters.frames_fp, 0);
+        assert_int_equal(counters.frames_by[FRAME_BY_CFI], result.stack.count - 1);
+        assert_int_equal(counters.frames_by[FRAME_BY_FP], 0);
         result_free(&result);
     }
 }
@@ -158,9 +158,9 @@ static void walks_frames_with_frame_pointers(void **state)
             assert_like_backtrace(&result.stack);
         struct unwind_counters counters = unwinder_counters(result.unwinder);
         if (modes[i] == UNWIND_FP)
-            assert_true(counters.frames_fp > 100);
+            assert_true(counters.frames_by[FRAME_BY_FP] > 100);
         else
-            assert_int_equal(counters.frames_fp, 0);
+            assert_int_equal(counters.frames_by[FRAME_BY_FP], 0);
         result_free(&result);
     }
 }
@@ -407,7 +407,7 @@ static void believes_frame_pointers_of_code_without_cfi(void **state)
     assert_true(is_in(&stack->frames[3], (const void *)call_jit));
     assert_int_equal(stack->frames[3].by, FRAME_BY_FP);
     assert_int_equal(count_in(stack, 4, (const void *)chain_nofp), 4);
-    assert_int_equal(unwinder_counters(result.unwinder).frames_fp, 1);
+    assert_int_equal(unwinder_counters(result.unwinder).frames_by[FRAME_BY_FP], 1);
     result_free(&result);
 
     result = walk(UNWIND_DWARF, DEPTH_MAX, &moment.snapshot);
