@@ -450,6 +450,14 @@ static bool tell_refusals(struct session *session)
            counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
 }
 
+/* A few samples can all have fallen into a program's first and last moments, when it has no memory of its own. */
+enum { TELLING_SAMPLES = 10 };
+
+static bool is_momentary(enum failure failure)
+{
+    return failure == FAILURE_EXEC || failure == FAILURE_NO_MAPS;
+}
+
 /* A profile of failures alone is written, and one that lacks threads, but not in silence. */
 static void tell_failures(const struct session *session)
 {
@@ -464,7 +472,7 @@ static void tell_failures(const struct session *session)
     int look_error = capture_result(session->capture)->look_error;
     if (look_error)
         tell(session, "warning: threads could not be looked at: %s", strerror(-look_error));
-    else if (failed && failed == counters->samples)
+    else if (failed && failed == counters->samples && (failed >= TELLING_SAMPLES || !is_momentary(most)))
         tell(session, "warning: no sample has a stack (%s)", failure_name(most));
 }
 

@@ -42,7 +42,8 @@ static enum record_place record_place(const struct snapshot *snapshot, uint64_t 
     if (range && record_avma >= range->avma && record_avma - range->avma <= range->size &&
         RECORD_BYTES <= range->size - (record_avma - range->avma))
         return RECORD_COPIED;
-    if (mapping_known && snapshot_is_cut(snapshot, record_avma + RECORD_BYTES - 1))
+    size_t cut = snapshot_cut_range(snapshot, record_avma + RECORD_BYTES - 1);
+    if (cut != SNAPSHOT_RANGES && (mapping_known || range == &snapshot->ranges[cut]))
         return RECORD_CUT;
     return RECORD_ELSEWHERE;
 }

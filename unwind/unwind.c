@@ -262,6 +262,23 @@ static enum stack_end step_judge(struct walk *walk, const struct step *step, str
     return STACK_END_COUNT;
 }
 
+/*
+ * The frame at `frame_sp_avma` is a signal trampoline, where the stack pointer points at the kernel's struct ucontext;
+ * did the signal come on another stack? Then whoever copies stacks wants to know where that one is written down.
+ */
+static void note_other_stack(const struct walk *walk, uint64_t frame_sp_avma, struct stack *stack)
+{
+    enum { UCONTEXT_RSP_OFF = 160 };
+    const struct snapshot *snapshot = walk->view.snapshot;
+    uint64_t sp = walk->registers.value[REGISTER_RSP];
+    uint64_t written;
+    bool is_same = snapshot->stack_end_avma == 0 || (sp >= snapshot->stack_start_avma &&
+                                                     sp < snapshot->stack_end_avma && sp >= snapshot->ranges[0].avma);
+    if (stack->interrupted_sp_at_avma == 0 && !is_same && snapshot->range_count > 0 &&
+        snapshot_read(snapshot, frame_sp_avma + UCONTEXT_RSP_OFF, &written, sizeof(written)) && written == sp)
+        stack->interrupted_sp_at_avma = frame_sp_avma + UCONTEXT_RSP_OFF;
+}
+
 static int walk_callers(struct walk *walk, struct stack *stack)
 {
     for (;;) {
@@ -270,6 +287,8 @@ static int walk_callers(struct walk *walk, struct stack *stack)
         struct step step = step_take(walk);
         if (step.kind == STEP_NO_MEMORY)
             return -ENOMEM;
+        if (step.kind == STEP_CALLER && step.exact)
+            note_other_stack(walk, frame.sp_avma, stack);
         enum stack_end end = step.kind == STEP_END ? step.end : step_judge(walk, &step, frame);
         if (end == STACK_END_COUNT && stack->count >= walk->unwinder->max_depth)
             end = STACK_CUT_DEPTH;
@@ -307,6 +326,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
     if (!err)
         err = walk_callers(&walk, ret_stack);
     ret_stack->top_avma = walk.view.top_avma;
+    ret_stack->other_bytes = walk.view.other_bytes;
     return err;
 }
 
