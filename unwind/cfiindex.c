@@ -13,6 +13,18 @@ enum { SECTION_BYTES_MAX = 1 << 28, SPANS_MAX = 1 << 22 };
 /* Of one CIE. */
 enum { CIE_BYTES_MAX = 1 << 16 };
 
+uint64_t cfiindex_start(const struct cfiindex *index, size_t n)
+{
+    return index->base_svma + (uint64_t)(int64_t)index->spans[n].start;
+}
+
+/* Starts that ascend as numbers, but not as addresses, are nobody's: it becomes empty. */
+static void drop_if_wrapping(struct cfiindex *index)
+{
+    if (index->count > 0 && cfiindex_start(index, 0) > cfiindex_start(index, index->count - 1))
+        index->count = 0;
+}
+
 /* ---- the search table ---- */
 
 /* PT_GNU_EH_FRAME: version, three encodings, pointer to .eh_frame, number of entries, entries. */
@@ -64,6 +76,7 @@ static int take_search_table(struct cfiindex *index, const uint8_t *entries, siz
         index->spans[i] = span;
     }
     index->count = count;
+    drop_if_wrapping(index);
     return 0;
 }
 
@@ -145,6 +158,7 @@ static void sort_spans(struct cfiindex *index)
             index->spans[kept++] = index->spans[i];
     }
     index->count = kept;
+    drop_if_wrapping(index);
 }
 
 /* The CIE that was parsed last: entries that share one mostly stand together. */
@@ -278,20 +292,14 @@ void cfiindex_deinit(struct cfiindex *index)
 
 size_t cfiindex_find(const struct cfiindex *index, uint64_t svma)
 {
-    int64_t wanted = (int64_t)(svma - index->base_svma);
     size_t low = 0;
     size_t high = index->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (index->spans[middle].start <= wanted)
+        if (cfiindex_start(index, middle) <= svma)
             low = middle + 1;
         else
             high = middle;
     }
     return low == 0 ? SIZE_MAX : low - 1;
-}
-
-uint64_t cfiindex_start(const struct cfiindex *index, size_t n)
-{
-    return index->base_svma + (uint64_t)(int64_t)index->spans[n].start;
 }

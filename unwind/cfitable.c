@@ -406,7 +406,7 @@ bool cfitable_gap(struct cfitable *table, uint64_t svma, uint64_t *ret_start_svm
         if (next < source->index.count && cfiindex_start(&source->index, next) < end)
             end = cfiindex_start(&source->index, next);
     }
-    if (svma < start || svma >= end) /* addresses that wrap, in a table that was made to harm */
+    if (svma >= end) /* the very last address */
         return false;
     *ret_start_svma = start;
     *ret_end_svma = end;

@@ -53,7 +53,7 @@ int cfitable_find(struct cfitable *table, uint64_t svma, struct cfi_function *re
 /*
  * For an address that cfitable_find has no function for: the range around it that has none either, at least as far as
  * the neighbours in all indexes; 0 and UINT64_MAX stand for no neighbour. So a cache can remember "nothing here" for
- * all of it. false: the address is covered, or memory ran out.
+ * all of it. false: the address is covered, or memory ran out; nothing can be said of UINT64_MAX itself.
  */
 bool cfitable_gap(struct cfitable *table, uint64_t svma, uint64_t *ret_start_svma, uint64_t *ret_end_svma);
 
