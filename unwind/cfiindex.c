@@ -175,7 +175,7 @@ static void read_cie(struct cfi_bytes bytes, uint64_t off, struct last_cie *cie)
     cie->off = off;
     cie->good = false;
     struct cfi_head head;
-    if (off >= bytes.size || cfi_head_read(bytes, (size_t)off, &head) != CFI_HEAD_ENTRY || head.cie_distance != 0)
+    if (cfi_head_read(bytes, (size_t)off, &head) != CFI_HEAD_ENTRY || head.cie_distance != 0)
         return;
     cie->good = head.end_off - off <= CIE_BYTES_MAX && cfi_cie_read(bytes, &head, &cie->cie);
 }

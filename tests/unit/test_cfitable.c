@@ -221,7 +221,7 @@ static void a_section_header_that_lies_is_not_believed(void **state)
                         .frame_bytes = frame.size,
                         .search = search.data,
                         .search_bytes = search.size,
-                        .frame_svma_error = 0x100};
+                        .frame_svma_error = (uint64_t)-0x100};
     struct image *image = make_image(&made);
     struct cfitable *table;
     assert_int_equal(cfitable_new(image, &table), 0);
