@@ -6,8 +6,9 @@
  * linker gave them (`_svma`, what symbols and unwind tables speak of); addresses in a target are `_avma`.
  *
  * Every number of the file is checked against the file's size before it is used: a truncated or hostile file gives an
- * image without segments or without that section, never a fault, a hang or an allocation larger than the file. The file
- * is read with pread and never mapped, because a file that shrinks under a mapping would kill the sampler by SIGBUS.
+ * image without segments or without that section, never a fault, a hang or an allocation larger than the file (but for
+ * what image_load_section inflates). The file is read with pread and never mapped, because a file that shrinks under a
+ * mapping would kill the sampler by SIGBUS.
  *
  * Immutable after opening; any thread may read it. Format: System V ABI and its AMD64 supplement (ELF-64, little
  * endian).
@@ -33,8 +34,7 @@ struct image_segment {
 enum image_compression {
     IMAGE_STORED,
     IMAGE_COMPRESSED,    /* SHF_COMPRESSED: an Elf64_Chdr, then the stream */
-    IMAGE_COMPRESSED_GNU /* the older form, by the name .zdebug_*: "ZLIB", the size as a big-endian number, the stream
-                          */
+    IMAGE_COMPRESSED_GNU /* the older form, named .zdebug_*: "ZLIB", the size as a big-endian number, the stream */
 };
 
 /* A piece of the image that lies wholly inside the file. */
