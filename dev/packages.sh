@@ -22,6 +22,7 @@ need_build() {
     need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind-x86_64.h
     need libdw-dev /usr/include/elfutils/libdw.h
     need libelf-dev /usr/include/libelf.h
+    need zlib1g-dev /usr/include/zlib.h
     need libiberty-dev /usr/include/libiberty/demangle.h
 }
 
