@@ -16,8 +16,10 @@ class Edges(chains.Case):
     # Where a frame pointer alone cannot tell: after a pop without a return behind it, and without a frame at all.
     OPEN = ("tiny_tail", "tiny_frameless")
 
-    def of(self, names, caller="mid_caller"):
-        return [f"main;outer;{caller};{name}" for name in names]
+    HANDLER = r"?__restore_rt|\[libc\.so\.6\];step_handler;step_spin"
+
+    def of(self, names, caller="mid_caller", below=""):
+        return [f"main;outer;{caller};{name}{below}" for name in names]
 
     def test_with_cfi(self):
         self.check("edges_cfi sit", *self.of(self.SIT))
@@ -33,6 +35,15 @@ class Edges(chains.Case):
         """Prologues and epilogues are seen for what they are: the caller is there."""
         for program in ("edges_nocfi", "edges_bare"):
             self.check(f"{program} tiny", *self.of(self.TINY), *self.of(self.OPEN, "?mid_caller"), modes=GUESSING, at_least=150)
+
+    def test_interrupted_at_every_instruction(self):
+        """What a signal handler interrupts is at its first and last instructions, too."""
+        for program in ("edges_cfi", "edges_nocfi", "edges_bare"):
+            names = self.TINY + self.OPEN if program == "edges_cfi" else self.TINY
+            less = () if program == "edges_cfi" else self.OPEN
+            self.check(f"{program} step", *self.of(names, "step_caller", f";{self.HANDLER}"),
+                       *self.of(less, "?step_caller", f";{self.HANDLER}"), f"main;outer;step_caller;{self.HANDLER}",
+                       modes=chains.MODES if program == "edges_cfi" else GUESSING, at_least=250)
 
     def test_leaf_without_cfi(self):
         for program in ("edges_nocfi", "edges_bare"):
