@@ -205,15 +205,15 @@ static size_t step_through(void (*function)(const char *text), const enum unwind
     }
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    print_message("%zu steps\n", steps);
-    assert_true(steps < STEPS_MAX);
-    assert_int_equal(wrong, 0);
     free(copy);
     stack_deinit(&stack);
     for (size_t i = 0; i < MODES; i++) {
         unwind_space_free(spaces[i]);
         unwinder_free(unwinders[i]);
     }
+    print_message("%zu steps\n", steps);
+    assert_true(steps < STEPS_MAX);
+    assert_int_equal(wrong, 0);
     return steps;
 }
 

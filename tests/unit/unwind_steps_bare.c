@@ -94,6 +94,10 @@ static const struct {
 const char *bare_name(uint64_t avma)
 {
     const char *name = "elsewhere";
+    if (avma >= (uintptr_t)__start_bare_outer_code && avma < (uintptr_t)__stop_bare_outer_code)
+        return "bare_outer";
+    if (avma >= (uintptr_t)__start_bare_middle_code && avma < (uintptr_t)__stop_bare_middle_code)
+        return "bare_middle";
     if (avma < (uintptr_t)bare_edges_start || avma >= (uintptr_t)bare_edges_end)
         return name;
     for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++)

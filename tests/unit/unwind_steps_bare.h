@@ -19,7 +19,7 @@ extern const char __start_bare_outer_code[], __stop_bare_outer_code[], __start_b
  */
 extern const char bare_edges_start[], bare_open_start[], bare_edges_end[];
 
-/* The small function at that address, for messages. */
+/* The function here that holds the address, for messages. */
 const char *bare_name(uint64_t avma);
 
 #endif
