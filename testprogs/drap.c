@@ -28,9 +28,15 @@ EXACT int parent_fn(int size)
     return drap_fn(size + 100) + 1;
 }
 
-int main(int argc, char **argv)
+/* Apart from main, which could not jump while something points to its locals. */
+EXACT void set_up(int argc, char **argv)
 {
     stop_after(number_argument(argc, argv, 1, 60));
     ready("");
+}
+
+int main(int argc, char **argv)
+{
+    set_up(argc, argv);
     return parent_fn(argc);
 }

@@ -51,8 +51,12 @@ class Case(harness.Case):
         merged.stacks = collections.Counter()
         for self.runs in range(1, 20):
             profile, self.stats, _ = self.attach(pid, "-r", rate, "-d", seconds, *options)
-            merged.stacks.update(profile.stacks)
-            merged.total += profile.total
+            # On a machine at its limit a thread may not get to the stop that the last ticks asked for; that is told as a failure.
+            late = self.stats["samples_failed"].get("timeout", 0)
+            failed = {stack: count for stack, count in profile.stacks.items() if stack[1:] == ("[failed]",)}
+            self.assertEqual(sum(failed.values()), late, self.stats["samples_failed"])
+            merged.stacks.update({stack: count for stack, count in profile.stacks.items() if stack not in failed})
+            merged.total += profile.total - late
             if merged.total >= at_least:
                 break
         self.assertGreaterEqual(merged.total, at_least)
