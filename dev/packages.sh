@@ -37,6 +37,7 @@ need_tests() {
     need libcmocka-dev /usr/include/cmocka.h
     need python3 python3
     need xz-utils xz
+    need musl-tools musl-gcc
     need nodejs node
     need strace strace
     need util-linux setpriv

@@ -34,6 +34,10 @@ set_source_files_properties(test_unwind.c self_target.c unwind_chain_fp.c
                             PROPERTIES COMPILE_OPTIONS "-fno-omit-frame-pointer;-fno-optimize-sibling-calls")
 # No sanitizer here: it would re-arrange the frames.
 set_source_files_properties(unwind_chain_nofp.c PROPERTIES COMPILE_OPTIONS "-fomit-frame-pointer;-fno-sanitize=all")
-unit_test(unwind_steps USES unwind SOURCES self_target.c)
+unit_test(unwind_steps USES unwind SOURCES self_target.c unwind_steps_bare.c)
+set_source_files_properties(
+  unwind_steps_bare.c
+  PROPERTIES COMPILE_OPTIONS
+             "-g0;-fno-omit-frame-pointer;-fno-asynchronous-unwind-tables;-fno-unwind-tables;-fno-sanitize=all")
 # The linker's default may be to bind all symbols at the start.
 target_link_options(test_unwind_steps PRIVATE -Wl,-z,lazy)
