@@ -94,3 +94,22 @@ bool inspect_is_sigreturn(const struct view *view, const struct code_region *reg
            starts_with(end - sizeof(wide), wide, sizeof(wide)) ||
            starts_with(end - sizeof(narrow), narrow, sizeof(narrow));
 }
+
+bool inspect_is_thread_end(const struct view *view, const struct code_region *region, uint64_t return_avma)
+{
+    /* mov $60,%al; syscall, and mov $60,%eax; syscall */
+    static const uint8_t narrow[] = {0xb0, 0x3c, 0x0f, 0x05};
+    static const uint8_t wide[] = {0xb8, 0x3c, 0x00, 0x00, 0x00, 0x0f, 0x05};
+    enum { NOP = 0x90, INT3 = 0xcc, CALL = 0xe8, CALL_BYTES = 5, LOOK_BYTES = BEHIND - sizeof(wide) };
+    uint8_t window[WINDOW];
+    if (!read_window(view, region, return_avma, window))
+        return false;
+    const uint8_t *pc = window + BEFORE;
+    if (pc[-2] == INT3 && pc[-1] == NOP && pc[0] == CALL && pc[CALL_BYTES] == NOP)
+        return true;
+    for (size_t i = 0; i <= LOOK_BYTES; i++) {
+        if (starts_with(pc + i, narrow, sizeof(narrow)) || starts_with(pc + i, wide, sizeof(wide)))
+            return true;
+    }
+    return false;
+}
