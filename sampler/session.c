@@ -437,7 +437,7 @@ static int tell_stats(struct session *session)
 static bool tell_refusals(struct session *session)
 {
     const struct capture_result *result = capture_result(session->capture);
-    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    const struct digest_counters *counters = pipeline_counters(session->pipeline);
     if (result->foreign_pid)
         tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->foreign_pid);
     if (result->refused_pid) {
@@ -453,7 +453,7 @@ static bool tell_refusals(struct session *session)
 /* A profile of failures alone is written, and one that lacks threads, but not in silence. */
 static void tell_failures(const struct session *session)
 {
-    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    const struct digest_counters *counters = pipeline_counters(session->pipeline);
     enum failure most = FAILURE_NONE;
     uint64_t failed = 0;
     for (int i = FAILURE_NONE + 1; i < FAILURE_COUNT; i++) {
