@@ -100,10 +100,11 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
     digest->profile->threads[sample.thread].name = sample.thread_name;
     if (item->failure == FAILURE_NONE) {
         error = unwind_item(digest, item, reader);
-        if (error == -EINVAL)
-            item->failure = FAILURE_UNWIND;
-        else if (error)
+        if (error && error != -EINVAL)
             return error;
+        if (error)
+            item->failure = FAILURE_UNWIND;
+        error = 0;
     }
     if (item->failure == FAILURE_NONE) {
         sample.kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;

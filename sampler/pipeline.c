@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "sampler/digest.h"
+#include "sampler/snapfile.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@ struct pipeline {
 
     /* The unwinding thread's. */
     struct digest digest;
+    struct snapfile *snapfile; /* borrowed; NULL: items are not saved */
 };
 
 /* ---- queue ---- */
@@ -155,12 +157,19 @@ static bool read_target(void *context, uint64_t avma, void *buffer, size_t size)
 
 static int work(struct pipeline *pipeline, struct item *item)
 {
+    struct snapfile *snapfile = pipeline->snapfile;
     if (item->kind == ITEM_SPACE_END) {
         space_close(item->space);
+        if (snapfile)
+            snapfile_end_space(snapfile, item->space);
         return 0;
     }
-    struct memory_reader reader = {.read = read_target, .context = item->space};
+    struct memory_reader target = {.read = read_target, .context = item->space};
+    struct memory_reader reader = snapfile ? snapfile_reader(snapfile, item->space, &target) : target;
+    enum failure failure = item->failure;
     int error = digest_add(&pipeline->digest, item, &reader);
+    if (snapfile)
+        snapfile_add(snapfile, item, failure);
     pipeline->samples += item->count;
     return error;
 }
@@ -182,13 +191,15 @@ static void *unwind_loop(void *context)
 
 /* ---- life ---- */
 
-int pipeline_start(const struct options *options, struct profile *profile, struct pipeline **ret_pipeline)
+int pipeline_start(const struct options *options, struct profile *profile, struct snapfile *snapfile,
+                   struct pipeline **ret_pipeline)
 {
     struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
     if (!pipeline)
         return -ENOMEM;
     pthread_mutex_init(&pipeline->mutex, NULL);
     pthread_cond_init(&pipeline->changed, NULL);
+    pipeline->snapfile = snapfile;
     int error = digest_init(&pipeline->digest, options->unwind, options->max_depth, profile);
     if (!error)
         error = -pthread_create(&pipeline->thread, NULL, unwind_loop, pipeline);

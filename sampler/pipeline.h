@@ -16,9 +16,12 @@
 #include <stdint.h>
 
 struct pipeline;
+struct snapfile;
 
-/* `profile` is the unwinding thread's until pipeline_stop. Returns 0 or a negative errno. */
-int pipeline_start(const struct options *options, struct profile *profile, struct pipeline **ret_pipeline);
+/* `profile` and `snapfile` (where items are saved; NULL: nowhere) are the unwinding thread's until pipeline_stop.
+ * Returns 0 or a negative errno. */
+int pipeline_start(const struct options *options, struct profile *profile, struct snapfile *snapfile,
+                   struct pipeline **ret_pipeline);
 
 /* An empty item whose buffer has `buffer_bytes`, or fewer when buffers have reached their limit. Returns 0, -EAGAIN
  * when all are in work, or -ENOMEM. */
