@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Spaces that the unwinder keeps something of at one time (48 KiB each): a file may have any number that never end. */
@@ -252,6 +253,11 @@ static int run(struct report *report)
     autoclose int fd = open(options->report_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         tell("cannot read %s: %s", options->report_path, strerror(errno));
+        return STATUS_TROUBLE;
+    }
+    struct stat st;
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        tell("cannot read %s: not a regular file", options->report_path);
         return STATUS_TROUBLE;
     }
     const char *name;

@@ -332,7 +332,10 @@ class Files(Case):
                 self.refuse("not a file that the sampler has saved")
         os.unlink(self.path("snap"))
         os.mkfifo(self.path("snap"))
-        self.refuse()
+        self.refuse("not a regular file")
+        os.unlink(self.path("snap"))
+        os.mkdir(self.path("snap"))
+        self.refuse("not a regular file")
 
     def test_version_and_beginning(self):
         self.write("snap", MAGIC + struct.pack("<II", 2, 0))
