@@ -301,6 +301,7 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
     }
     if (slot->request) {
         slot->request->stopped_ns = now_ns - slot->interrupted_ns;
+        slot->request->released_ns = now_ns;
         tracer->counters.stops++;
         histogram_add(&tracer->counters.stop_ns, slot->request->stopped_ns);
     }

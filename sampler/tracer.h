@@ -74,6 +74,7 @@ struct tracer_request {
     size_t other_bytes;  /* 0: there is no other stack */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
+    uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
     struct tracer_request *next; /* the tracer's */
 };
 

@@ -12,7 +12,10 @@ static bool read_window(const struct view *view, const struct code_region *regio
     uint64_t behind = region->end_avma - pc_avma;
     size_t low = before < BEFORE ? (size_t)before : BEFORE;
     size_t high = behind < BEHIND ? (size_t)behind : BEHIND;
-    return view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high);
+    /* A segment ends where it ends, its mapping at a page. */
+    while (high > 0 && !view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high))
+        high--;
+    return high > 0;
 }
 
 static bool starts_with(const uint8_t *bytes, const void *pattern, size_t size)

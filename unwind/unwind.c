@@ -238,7 +238,8 @@ static struct step step_take(struct walk *walk, struct frame *frame)
         return (struct step){.kind = STEP_NO_MEMORY};
     bool has_rule = rule->kind != RULE_NONE;
     if (walk->exact || !has_rule) {
-        switch (origin_find(&walk->view, walk->region, &walk->registers, lookup_avma, walk->exact, has_rule)) {
+        switch (origin_find(&walk->view, walk->region, &walk->registers, lookup_avma, walk->exact && !walk->entered,
+                            has_rule)) {
         case ORIGIN_OUTERMOST:
             return step_end(STACK_COMPLETE);
         case ORIGIN_ENTRY:
