@@ -93,7 +93,7 @@ class Differences(Case):
             harness.wait_until(lambda: harness.cpu_ns(target.pid) > 40_000_000, "it is past its beginning")
             result, table = self.compare(target.pid, "-u", "dwarf", "--save", directory)
         self.assertEqual(result["same_best"], 0, table)
-        self.assertEqual(result["explained"], {"no_rule": result["compared"]}, table)
+        self.assertEqual(result["explained"], {"no_rule_root": result["compared"]}, table)
         self.assertEqual(sum(each["count"] for each in result["differences"]), result["compared"], table)
         self.assertEqual(len(os.listdir(directory)), len(result["differences"]))
         for name in os.listdir(directory):

@@ -16,17 +16,10 @@ enum kind_class kind_class(enum kind kind)
 const char *kind_name(enum kind kind)
 {
     static const char *const names[KIND_COUNT] = {
-        [KIND_SAME] = "same",
-        [KIND_PEER_SHORT] = "peer_short",
-        [KIND_PEER_NO_CALL] = "peer_no_call",
-        [KIND_PEER_LOST] = "peer_lost",
-        [KIND_NO_RULE] = "no_rule",
-        [KIND_COPY] = "copy",
-        [KIND_MEMORY] = "memory",
-        [KIND_BOTH_CUT] = "both_cut",
-        [KIND_SHORT] = "short",
-        [KIND_BEYOND_ROOT] = "beyond_root",
-        [KIND_DIFFERENT] = "different",
+        [KIND_SAME] = "same",           [KIND_PEER_SHORT] = "peer_short",   [KIND_PEER_NO_CALL] = "peer_no_call",
+        [KIND_PEER_LOST] = "peer_lost", [KIND_NO_RULE] = "no_rule",         [KIND_NO_RULE_ROOT] = "no_rule_root",
+        [KIND_COPY] = "copy",           [KIND_MEMORY] = "memory",           [KIND_BOTH_CUT] = "both_cut",
+        [KIND_SHORT] = "short",         [KIND_BEYOND_ROOT] = "beyond_root", [KIND_DIFFERENT] = "different",
     };
     return names[kind];
 }
@@ -104,10 +97,17 @@ static bool find_row(struct peer_libdwfl *libdwfl, const struct trace *trace, si
     return peer_libdwfl_find_row(libdwfl, frame_lookup_avma(frame->avma, frame->exact), ret_row);
 }
 
-static bool is_at_root(struct peer_libdwfl *libdwfl, const struct trace *trace)
+static void find_roots(struct peer_libdwfl *libdwfl, const struct trace *const *peers, bool *at_root)
 {
+    const struct trace *dwfl = peers[PEER_LIBDWFL];
+    const struct trace *unwind = peers[PEER_LIBUNWIND];
+    at_root[PEER_LIBDWFL] = dwfl->at_root && dwfl->count;
+    if (!unwind->at_root || !unwind->count)
+        return;
+    uint64_t last_avma = unwind->frames[unwind->count - 1].avma;
     struct peer_row row;
-    return trace->at_root && trace->count && find_row(libdwfl, trace, trace->count - 1, &row) && row.is_outermost;
+    at_root[PEER_LIBUNWIND] = (find_row(libdwfl, unwind, unwind->count - 1, &row) && row.is_outermost) ||
+                              (at_root[PEER_LIBDWFL] && dwfl->frames[dwfl->count - 1].avma == last_avma);
 }
 
 static enum peer choose_best(const struct judgement *judgement, const struct trace *ours,
@@ -125,7 +125,7 @@ static enum peer choose_best(const struct judgement *judgement, const struct tra
     return common[PEER_LIBDWFL] >= common[PEER_LIBUNWIND] ? PEER_LIBDWFL : PEER_LIBUNWIND;
 }
 
-static enum kind ours_ended(const struct target *target, const struct judgement *judgement)
+static enum kind ours_ended(const struct target *target, const struct trace *peer, const struct judgement *judgement)
 {
     switch (target->stack.end) {
     case STACK_CUT_COPY:
@@ -133,7 +133,14 @@ static enum kind ours_ended(const struct target *target, const struct judgement 
     case STACK_CUT_MEMORY:
         return KIND_MEMORY;
     case STACK_CUT_NO_RULE:
-        return judgement->covered ? KIND_SHORT : KIND_NO_RULE;
+        if (judgement->covered)
+            return KIND_SHORT;
+        if (!judgement->at_root[judgement->best])
+            return KIND_NO_RULE;
+        /* A frame that ours could have checked and believed. */
+        if (target->mode != UNWIND_DWARF && is_credible(target, peer, judgement->at))
+            return KIND_SHORT;
+        return KIND_NO_RULE_ROOT;
     default:
         return KIND_SHORT;
     }
@@ -145,7 +152,7 @@ static enum kind find_kind(const struct target *target, const struct trace *ours
     size_t at = judgement->at;
     bool peer_at_root = judgement->at_root[judgement->best];
     if (at == ours->count)
-        return ours_ended(target, judgement);
+        return ours_ended(target, peer, judgement);
     bool credible = credible_count(target, ours, at) == ours->count;
     if (at == judgement->used[judgement->best]) {
         if (peer_at_root)
@@ -163,9 +170,9 @@ struct judgement judge(const struct target *target, struct peer_libdwfl *libdwfl
                        const struct trace *const *peers)
 {
     struct judgement judgement = {.kind = KIND_SAME};
+    find_roots(libdwfl, peers, judgement.at_root);
     for (int p = 0; p < PEER_COUNT; p++) {
         const struct trace *peer = peers[p];
-        judgement.at_root[p] = is_at_root(libdwfl, peer);
         judgement.used[p] = judgement.at_root[p] ? peer->count : credible_count(target, peer, 0);
         judgement.is_same[p] =
             peer->count == ours->count && trace_common(ours, ours->count, peer, peer->count) == ours->count;

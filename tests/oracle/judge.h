@@ -6,8 +6,9 @@
  *
  * A frame is *credible* when it is the innermost, lies behind a call instruction, is a signal trampoline, or was
  * interrupted (stands under a trampoline, in executable memory). A walk is *at its root* when it ended
- * without an error at code whose unwind information says that there is no caller. (libunwind ends without an error also
- * where it finds no information and rbp is zero.)
+ * because unwind information says that there is no caller, or the return address that it points to is zero. libdwfl
+ * tells that from an error; libunwind ends in the same way where it has no information and rbp is zero, so its last
+ * frame must be one that has no caller by libdw's, or libdwfl's last.
  *
  * The ends differ: libdwfl may add a last frame that is no code, libunwind goes on by frame pointers that are none. So
  * of a walk that is not at its root only the part before the first frame that is not credible is compared (the rest is
@@ -31,7 +32,10 @@ enum kind {
     KIND_PEER_NO_CALL, /* its frame is not credible, ours is */
     KIND_PEER_LOST,    /* both are credible, ours comes to the root, it does not */
     /* explained */
-    KIND_NO_RULE,  /* no unwind information: ours stops for want of a credible frame pointer, it guesses on */
+    /* No unwind information, and ours believes no frame pointer; the other guesses on by one, which leads nowhere, */
+    KIND_NO_RULE,
+    /* or to the root, though by a return address behind no call (HotSpot's interpreter; or ours uses CFI only). */
+    KIND_NO_RULE_ROOT,
     KIND_COPY,     /* the stack is larger than what is copied */
     KIND_MEMORY,   /* memory that is neither copied nor code: the stack under an alternate signal stack */
     KIND_BOTH_CUT, /* nobody comes to the root; ours goes on by credible frames */

@@ -17,7 +17,7 @@ enum { MAPS_LIMIT_BYTES = 64 << 20 };
 
 int target_open(pid_t pid, enum unwind_mode mode, struct target *ret_target)
 {
-    struct target target = {.pid = pid, .proc_fd = procfs_open_process(pid)};
+    struct target target = {.pid = pid, .proc_fd = procfs_open_process(pid), .mode = mode};
     if (target.proc_fd < 0)
         return target.proc_fd;
     target.images = images_new();

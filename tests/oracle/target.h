@@ -17,6 +17,7 @@ enum { TARGET_COPY_BYTES = 8 << 20 };
 struct target {
     pid_t pid;
     int proc_fd;
+    enum unwind_mode mode;
     struct images *images;     /* owned */
     struct unwinder *unwinder; /* owned */
     struct space **spaces;     /* owned: one per program image; the last is the one of now */
