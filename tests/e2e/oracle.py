@@ -27,7 +27,7 @@ class Case(harness.Case):
     def compare(self, pid, *arguments, stops=STOPS):
         """The oracle's JSON after so many stops of a process, which is left as it was."""
         path = self.path("oracle.json")
-        done = subprocess.run([ORACLE, "-n", str(stops), "-r", "400", "--json", path, *arguments, "-p", str(pid)], check=False,
+        done = subprocess.run([ORACLE, "-n", str(stops), "-r", "1000", "--json", path, *arguments, "-p", str(pid)], check=False,
                               capture_output=True, text=True, timeout=harness.LIMIT)
         self.assertEqual(done.returncode, 0, done)
         with open(path, encoding="utf-8") as file:
@@ -103,6 +103,25 @@ class Differences(Case):
 
 
 class TargetAfterwards(Case):
+    def test_no_signal_is_lost(self):
+        count = 4000
+        path = self.path("oracle.json")
+        with Target("storm") as target:
+            oracle = [ORACLE, "-n", "1000000", "-r", "1000", "--json", path, "-p", str(target.pid)]
+            with subprocess.Popen(oracle, stdout=subprocess.DEVNULL) as running:
+                sent = subprocess.run([harness.program("storm_sender"), str(target.pid), str(count)], check=True,
+                                      capture_output=True, text=True, timeout=harness.LIMIT)
+                running.send_signal(signal.SIGINT)
+                self.assertEqual(running.wait(harness.LIMIT), 0)
+            os.kill(target.pid, signal.SIGTERM)
+            status, out = target.end()
+        with open(path, encoding="utf-8") as file:
+            self.assertGreater(json.load(file)["stops"], 20)
+        self.assertEqual(status, 0, out)
+        counts = harness.last_json(out)
+        self.assertEqual((counts["queued"], counts["disordered"], counts["foreign"]), (count, 0, 0), (counts, sent.stdout))
+        self.assertEqual((counts["traps"], counts["faults"], counts["reaped"]), (1000, 1000, 200), counts)
+
     def test_stopped_process_stays_stopped(self):
         with Target("sleepers", "1") as target:
             os.kill(target.pid, signal.SIGSTOP)

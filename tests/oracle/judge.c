@@ -38,13 +38,14 @@ static bool is_behind_call(const struct target *target, uint64_t avma)
     return target_read(target, avma - size, bytes, size) && callsite_ends_with_call(bytes, size);
 }
 
-/* mov $__NR_rt_sigreturn, %rax; syscall: what the kernel pushed as a handler's return address. */
+/* mov $__NR_rt_sigreturn, %rax (or %eax); syscall: what the kernel pushed as a handler's return address. */
 static bool is_trampoline(const struct target *target, uint64_t avma)
 {
-    static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-    uint8_t bytes[sizeof(code)];
+    static const uint8_t wide[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    static const uint8_t narrow[] = {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    uint8_t bytes[sizeof(wide)];
     return codemap_find(&target->map->code, avma) && target_read(target, avma, bytes, sizeof(bytes)) &&
-           memcmp(bytes, code, sizeof(code)) == 0;
+           (memcmp(bytes, wide, sizeof(wide)) == 0 || memcmp(bytes, narrow, sizeof(narrow)) == 0);
 }
 
 static bool is_credible(const struct target *target, const struct trace *trace, size_t n)
@@ -72,17 +73,24 @@ static bool is_prepared(const struct target *target, struct peer_libdwfl *libdwf
            row.start_avma == avma - 1;
 }
 
+/* Only a signal has an interrupted frame above its trampoline, and a trampoline is nothing else's caller. */
+static bool is_possible(const struct target *target, const struct trace *ours, size_t n)
+{
+    if (ours->frames[n].exact)
+        return is_trampoline(target, ours->frames[n - 1].avma);
+    if (is_behind_call(target, ours->frames[n].avma))
+        return true;
+    bool interrupts = n + 1 == ours->count || ours->frames[n + 1].exact;
+    return interrupts && is_trampoline(target, ours->frames[n].avma);
+}
+
 static void find_impossible(const struct target *target, struct peer_libdwfl *libdwfl, const struct trace *ours,
                             struct judgement *judgement)
 {
     for (size_t i = 1; i < ours->count; i++) {
-        uint64_t avma = ours->frames[i].avma;
-        if (ours->frames[i].exact || is_behind_call(target, avma))
+        if (is_possible(target, ours, i))
             continue;
-        /* Only in front of a frame that was interrupted. */
-        if (is_trampoline(target, avma) && i + 1 < ours->count && ours->frames[i + 1].exact)
-            continue;
-        if (is_prepared(target, libdwfl, avma))
+        if (!ours->frames[i].exact && is_prepared(target, libdwfl, ours->frames[i].avma))
             judgement->prepared++;
         else if (judgement->impossible++ == 0)
             judgement->impossible_at = i;

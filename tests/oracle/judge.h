@@ -58,7 +58,8 @@ struct judgement {
     enum kind kind;       /* against the best */
     size_t at;            /* the first frame that differs; not for KIND_SAME */
     bool covered;         /* unwind information covers the frame before that */
-    size_t impossible;    /* frames of ours that are return addresses and lie behind no call */
+    size_t impossible;    /* frames of ours that are return addresses and lie behind no call, or
+                           * interrupted without a signal's trampoline below */
     size_t impossible_at; /* the first of them */
     size_t prepared;      /* those that somebody wrote there by hand: behind a no-op that starts a function (Go's
                              goexit); not among the impossible */
