@@ -2,20 +2,22 @@
 
 #include <string.h>
 
-/* Bytes before and behind the pc that are looked at; those outside of the region are 0xcc, which match nothing. */
-enum { BEFORE = 8, BEHIND = 16, WINDOW = BEFORE + BEHIND };
+/* Bytes before and behind the pc that are looked at; what is not there is no instruction in 64-bit mode. */
+enum { BEFORE = 8, BEHIND = 16, WINDOW = BEFORE + BEHIND, NOTHING = 0x06 };
 
 static bool read_window(const struct view *view, const struct code_region *region, uint64_t pc_avma, uint8_t *window)
 {
-    memset(window, 0xcc, WINDOW);
     uint64_t before = pc_avma - region->start_avma;
     uint64_t behind = region->end_avma - pc_avma;
     size_t low = before < BEFORE ? (size_t)before : BEFORE;
     size_t high = behind < BEHIND ? (size_t)behind : BEHIND;
     /* A segment ends where it ends, its mapping at a page. */
-    while (high > 0 && !view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high))
-        high--;
-    return high > 0;
+    for (; high > 0; high--) {
+        memset(window, NOTHING, WINDOW);
+        if (view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high))
+            return true;
+    }
+    return false;
 }
 
 static bool starts_with(const uint8_t *bytes, const void *pattern, size_t size)
