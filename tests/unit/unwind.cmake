@@ -12,3 +12,8 @@ set_source_files_properties(unwind_chain_nofp.c PROPERTIES COMPILE_OPTIONS "-fom
 unit_test(unwind_steps USES unwind SOURCES self_target.c)
 # The linker's default may be to bind all symbols at the start.
 target_link_options(test_unwind_steps PRIVATE -Wl,-z,lazy)
+unit_test(expression USES unwind)
+unit_test(rules USES unwind SOURCES rulepair.c DEFINES $<$<BOOL:${SAMPLER_SANITIZE}>:SANITIZED>)
+unit_test(rulecache USES unwind)
+unit_test(rulecompiler USES unwind SOURCES rulepair.c frameimage.c)
+unit_test(inspect USES unwind)
