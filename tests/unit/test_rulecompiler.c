@@ -5,6 +5,7 @@
 #include "rulepair.h"
 
 #include <dwarf.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -588,8 +589,17 @@ static void programs_that_are_not_normal_are_not_compiled(void **state)
     struct frameprogram function = {.code_align = 1, .data_align = -8};
     assert_int_equal(
         open_custom(function, PROGRAM(DEF_CFA_EXPRESSION, 5, DW_OP_breg0 + RSP, 8, DW_OP_lit0, DW_OP_div, DW_OP_nop)),
-        -22);
-    assert_int_equal(open_custom(function, PROGRAM(VAL_OFFSET, RBX, 1)), -22);
+        -EINVAL);
+    assert_int_equal(open_custom(function, PROGRAM(VAL_OFFSET, RBX, 1)), -EINVAL);
+    /* States that are remembered, one in the other and one after the other. */
+    enum { NESTED_MAX = 64 };
+    uint8_t program[4 * NESTED_MAX];
+    memset(program, REMEMBER, sizeof(program));
+    assert_int_equal(open_custom(function, program, NESTED_MAX), 0);
+    assert_int_equal(open_custom(function, program, NESTED_MAX + 1), -EINVAL);
+    for (size_t i = 1; i < sizeof(program); i += 2)
+        program[i] = RESTORE_STATE;
+    assert_int_equal(open_custom(function, program, sizeof(program)), 0);
 }
 
 static void a_row_can_be_the_whole_function(void **state)
