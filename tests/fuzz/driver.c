@@ -296,7 +296,7 @@ static void load_changed(uint64_t number)
     struct rng rng = {.state = hash_pair(options.seed, number)};
     const struct seed *seed = &seeds[rng_below(&rng, seed_count)];
     load(seed);
-    uint64_t changes = (uint64_t)1 << rng_below(&rng, 6);
+    uint64_t changes = (uint64_t)1 << rng_below(&rng, 5);
     for (uint64_t i = 0; i < changes; i++)
         change(&rng);
     snprintf(input_name, sizeof(input_name), "run %llu of --seed %llu, from seed %s", (unsigned long long)number,

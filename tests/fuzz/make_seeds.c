@@ -19,9 +19,10 @@
 
 /* As the targets have it. */
 static const uint64_t BIAS = 0x500000;
+static const uint64_t JIT = 0x600000;
 static const uint64_t STACK = 0x700000;
 
-enum { FUNCTION_BYTES = 0x80, FUNCTIONS = 4, ENTRY_BYTES_MAX = 400, SEEDS_PER_FILE = 24 };
+enum { FUNCTION_BYTES = 0x80, FUNCTIONS = 4, ENTRY_BYTES_MAX = 400, SEEDS_PER_FILE = 24, CODE_BYTES = 500 };
 
 struct output {
     uint8_t bytes[1 << 17];
@@ -102,32 +103,32 @@ static void put_registers(struct output *output, unsigned turn)
 {
     put_number(output, UINT32_MAX, 4);
     for (unsigned reg = 0; reg < 16; reg++)
-        put_number(output, reg == 7 ? 0 : 16 + (reg * 24 + turn * 8) % 256, 2);
+        put_number(output, reg == 7 ? 0 : 24 + (reg * 32 + turn * 8) % 256, 2);
 }
 
-/* Return addresses, frame records and other words in turn. */
-static void put_stack(struct output *output, unsigned turn)
-{
-    for (unsigned i = 0; i < 96; i++) {
-        unsigned kind = (i + turn) % 4;
-        uint64_t code = BIAS + FRAMEIMAGE_TEXT + (i % FUNCTIONS) * FUNCTION_BYTES + 0x20 + (i % 7) * 5;
-        put_number(output, kind < 2 ? code : kind == 2 ? STACK + i * 8 + 16 : i, 8);
-    }
-}
-
-/* Calls everywhere, so that return addresses are believed; some of it other instructions. */
+/* Calls, a prologue or the end of a signal handler here and there; all of them begin at multiples of 5. */
 static void put_code(struct output *code, unsigned turn)
 {
     static const uint8_t call[] = {0xe8, 0, 0, 0, 0};
     static const uint8_t prologue[] = {0x55, 0x48, 0x89, 0xe5, 0x90};
     static const uint8_t sigreturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x90};
-    while (code->size < FUNCTIONS * FUNCTION_BYTES - sizeof(sigreturn)) {
-        if (code->size % FUNCTION_BYTES == 0 && turn % 2)
+    while (code->size < CODE_BYTES) {
+        if (code->size % 125 == 0 && turn % 2)
             put(code, prologue, sizeof(prologue));
-        else if (code->size % FUNCTION_BYTES == 50 && turn % 4 == 3)
+        else if (code->size % 250 == 200 && turn % 4 == 3)
             put(code, sigreturn, sizeof(sigreturn));
         else
             put(code, call, sizeof(call));
+    }
+}
+
+/* Return addresses, in the image and outside, and in every fourth word where the next frame record is. */
+static void put_stack(struct output *output, unsigned turn)
+{
+    for (unsigned i = 0; i < 96; i++) {
+        uint64_t start = i % 5 == turn % 5 ? JIT : BIAS + FRAMEIMAGE_TEXT;
+        uint64_t code = start + (i * 7 + turn) % (CODE_BYTES / 5) * 5;
+        put_number(output, i % 4 == 3 ? STACK + (i + 4) * 8 : code, 8);
     }
 }
 
