@@ -48,6 +48,18 @@ struct registers rulepair_registers(struct rulepair *pair, uint64_t pc_avma)
     return registers;
 }
 
+struct registers rulepair_edge_registers(struct rulepair *pair, uint64_t pc_avma)
+{
+    enum { NEAR_WORDS = 24 };
+    struct registers registers = rulepair_registers(pair, pc_avma);
+    for (unsigned reg = 0; reg < REGISTER_PC; reg++) {
+        uint64_t off = rng_below(&pair->rng, NEAR_WORDS) * 8;
+        bool is_low = rng_below(&pair->rng, 2) == 0;
+        registers.value[reg] = is_low ? MEMORY - NEAR_WORDS * 4 + off : MEMORY + MEMORY_BYTES - NEAR_WORDS * 4 + off;
+    }
+    return registers;
+}
+
 static enum rule_answer apply(struct view *view, const struct compiled_rule *compiled, uint64_t lookup_avma,
                               struct registers *registers)
 {

@@ -27,6 +27,9 @@ void rulepair_deinit(struct rulepair *pair);
 /* Registers that point into the memory, with the pc at `pc_avma`. */
 struct registers rulepair_registers(struct rulepair *pair, uint64_t pc_avma);
 
+/* The same so near to the memory's beginning and end that some of what rules ask for is outside. */
+struct registers rulepair_edge_registers(struct rulepair *pair, uint64_t pc_avma);
+
 /*
  * Applies the compiled rule of the row that holds `svma`, and what libunwind makes of it, to `registers`. NULL: both
  * give the same; else what differs.

@@ -12,9 +12,9 @@
 
 /* Of one file, chosen evenly; a function has no more rows than its share. SANITIZED: ten times slower. */
 #ifdef SANITIZED
-enum { ROWS_MAX = 6000 };
+enum { ROWS_MAX = 5000 };
 #else
-enum { ROWS_MAX = 40000 };
+enum { ROWS_MAX = 30000 };
 #endif
 enum { ROWS_PER_FUNCTION = 64, PROBES = 4 };
 
@@ -71,10 +71,12 @@ static void compile(struct comparison *comparison, const struct cfi_function *fu
 static void compare_at(struct comparison *comparison, const struct cfi_function *function, uint64_t svma,
                        const struct compiled_rule *compiled)
 {
-    /* Once with all registers, then without some, as in a frame that is not the innermost one. */
-    for (unsigned turn = 0; turn < 2; turn++) {
-        struct registers registers = rulepair_registers(&comparison->pair, svma + BIAS);
-        if (turn > 0)
+    /* Once with all registers; without some, as in a frame that is not the innermost one; and with too little memory.
+     */
+    for (unsigned turn = 0; turn < 3; turn++) {
+        struct registers registers = turn < 2 ? rulepair_registers(&comparison->pair, svma + BIAS)
+                                              : rulepair_edge_registers(&comparison->pair, svma + BIAS);
+        if (turn == 1)
             registers.known &= (uint32_t)rng_next(&comparison->pair.rng) | 1U << REGISTER_RSP | 1U << REGISTER_PC;
         const char *difference =
             rulepair_compare(&comparison->pair, comparison->table, function, svma, compiled, &registers);
