@@ -92,6 +92,22 @@ static uint32_t compared_registers(const struct compiled_rule *compiled)
     return is_sp_the_cfa ? compared : compared & ~(1U << REGISTER_RSP);
 }
 
+/* A register whose place cannot be told is not known to us; libunwind gives up the frame (realigned ones, where rbp is
+ * not known). */
+static bool all_places_known(const struct compiled_rule *compiled, const struct registers *registers)
+{
+    uint32_t needed = 0;
+    for (unsigned reg = 0; reg < REGISTER_PC; reg++) {
+        const struct location *location = &compiled->general.registers[reg];
+        if (location->kind == LOCATION_AT_REGISTER || location->kind == LOCATION_IN_REGISTER)
+            needed |= 1U << location->reg;
+        /* An expression can need any, and memory too. */
+        if (location->kind == LOCATION_AT || location->kind == LOCATION_IS)
+            return false;
+    }
+    return (needed & ~registers->known) == 0;
+}
+
 const char *rulepair_compare(struct rulepair *pair, const struct cfitable *table, const struct cfi_function *function,
                              uint64_t svma, const struct compiled_rule *compiled, const struct registers *registers)
 {
@@ -107,6 +123,9 @@ const char *rulepair_compare(struct rulepair *pair, const struct cfitable *table
     bool sp_is_in_register = compiled->rule.kind == RULE_GENERAL && sp->kind == LOCATION_IN_REGISTER;
     if (sp_is_in_register && !registers_known(registers, sp->reg))
         return our_answer == RULE_STEPPED ? "that there is a stack pointer" : NULL;
+    if (our_answer == RULE_STEPPED && their_answer != RULE_STEPPED && compiled->rule.kind == RULE_GENERAL &&
+        !all_places_known(compiled, registers))
+        return NULL;
     if (our_answer != their_answer)
         return "the answer";
     if (our_answer == RULE_NEEDS_MEMORY && our_view.cut != their_view.cut)

@@ -560,6 +560,28 @@ static void what_is_not_ours_is_right_through_libunwind(void **state)
     assert_int_equal(fixture.row.end_svma, START + FUNCTION_BYTES);
 }
 
+/*
+ * Assembly of libgcrypt leaves an expression by naming a register, without an offset: libdw refuses that, others go on
+ * with the last offset there was, as is meant.
+ */
+static void a_register_behind_an_expression(void **state)
+{
+    (void)state;
+    open_function(PROGRAM(ADVANCE(1), DEF_CFA_OFFSET, 56, ADVANCE(1), DEF_CFA_EXPRESSION, 5, DW_OP_breg0 + RSP, 24,
+                          DW_OP_deref, DW_OP_plus_uconst, 56, ADVANCE(4), DEF_CFA_REGISTER, RSP, ADVANCE(2),
+                          DEF_CFA_OFFSET, 48));
+    compile_at(2);
+    assert_int_equal(fixture.row.rule.kind, RULE_GENERAL);
+    struct registers registers = rulepair_registers(&fixture.pair, START);
+    uint64_t sp = registers.value[RSP];
+    assert_foreign(6, RULE_STEPPED, &registers);
+    assert_int_equal(registers.value[RSP], sp + 56);
+    registers = rulepair_registers(&fixture.pair, START);
+    sp = registers.value[RSP];
+    assert_foreign(8, RULE_STEPPED, &registers);
+    assert_int_equal(registers.value[RSP], sp + 48);
+}
+
 /* Operations that unwind information has no use for. */
 static void unknown_operations_make_no_rule(void **state)
 {
@@ -636,6 +658,7 @@ int main(void)
         WITH_PAIR(a_plain_signal_frame_keeps_all_registers),
         WITH_PAIR(negative_offsets),
         WITH_PAIR(what_is_not_ours_is_right_through_libunwind),
+        WITH_PAIR(a_register_behind_an_expression),
         WITH_PAIR(unknown_operations_make_no_rule),
         WITH_PAIR(a_broken_program_has_no_answer),
         WITH_PAIR(programs_that_are_not_normal_are_not_compiled),

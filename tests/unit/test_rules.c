@@ -98,7 +98,7 @@ static void probe_row(struct comparison *comparison, const struct cfi_function *
         if (!rules_equal(first, &other))
             fail_msg("%s: 0x%llx and 0x%llx are one row, but differ", comparison->path,
                      (unsigned long long)first->start_svma, (unsigned long long)svma);
-        if (probe == 0)
+        if (probe == 0 && first->rule.kind != RULE_FOREIGN)
             compare_at(comparison, function, svma, first);
     }
 }
