@@ -286,7 +286,9 @@ static void expression_seeds(void)
     save_expression("plt", plt, sizeof(plt) / sizeof(plt[0]));
     save_expression("loop", loop, sizeof(loop) / sizeof(loop[0]));
     save_expression("memory", memory, sizeof(memory) / sizeof(memory[0]));
-    /* Each operation behind four numbers. */
+    static const struct op large[] = {{DW_OP_breg0, 7, 0, 0, 16}, {DW_OP_deref_size, 0, 0, 200, 0}};
+    save_expression("large", large, sizeof(large) / sizeof(large[0]));
+    /* Each operation behind three numbers. */
     for (unsigned atom = DW_OP_addr; atom <= DW_OP_nop; atom++) {
         const struct op ops[] = {{DW_OP_constu, 0, 0, 0, 64},
                                  {DW_OP_constu, 0, 0, 0, UINT64_C(1) << 63},
@@ -347,6 +349,33 @@ static void large_seeds(void)
     static const uint8_t endless_places[] = {DW_CFA_expression, 3, 4, DW_OP_nop, DW_OP_skip, 0xfc, 0xff,
                                              DW_CFA_expression, 6, 4, DW_OP_nop, DW_OP_skip, 0xfc, 0xff};
     save_program("endless-places", endless_places, sizeof(endless_places));
+    /* What traps in a processor: INT64_MIN / -1 and 1 / 0. */
+    static const uint8_t divisions[] = {DW_CFA_val_expression,
+                                        3,
+                                        6,
+                                        DW_OP_lit1,
+                                        DW_OP_const1u,
+                                        63,
+                                        DW_OP_shl,
+                                        DW_OP_lit0,
+                                        DW_OP_div,
+                                        DW_CFA_val_expression,
+                                        6,
+                                        9,
+                                        DW_OP_lit1,
+                                        DW_OP_const1u,
+                                        63,
+                                        DW_OP_shl,
+                                        DW_OP_const1s,
+                                        0xff,
+                                        DW_OP_div,
+                                        DW_OP_nop,
+                                        DW_OP_nop};
+    save_program("divisions", divisions, sizeof(divisions));
+    save_program("division", divisions + 9, sizeof(divisions) - 9);
+    static const uint8_t modulo[] = {
+        DW_CFA_val_expression, 3, 6, DW_OP_lit1, DW_OP_const1u, 63, DW_OP_shl, DW_OP_lit0, DW_OP_mod};
+    save_program("modulo", modulo, sizeof(modulo));
     enum { LENGTH = PROGRAM_BYTES - 4 };
     static const uint8_t length[] = {DW_CFA_def_cfa_expression, (LENGTH & 0x7f) | 0x80, (LENGTH >> 7 & 0x7f) | 0x80,
                                      LENGTH >> 14};
