@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds and runs all tests: the unit tests with AddressSanitizer and UndefinedBehaviorSanitizer, then the unit
-# and end-to-end tests of the release build. ctest's closing line is the last thing printed.
+# Installs what is needed, builds and runs all tests: the unit and fuzz tests with AddressSanitizer and UndefinedBehaviorSanitizer, then
+# the unit and end-to-end tests of the release build. ctest's closing line is the last thing printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . dev/packages.sh

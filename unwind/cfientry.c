@@ -349,18 +349,31 @@ static bool check_extended(struct cfi_reader *reader, unsigned instruction)
     return interesting;
 }
 
+/* Evaluators keep each remembered state, and libunwind makes two system calls for one. Real programs nest few. */
+static void check_nesting(struct cfi_reader *reader, unsigned byte, unsigned *remembered)
+{
+    enum { REMEMBERED_MAX = 64 };
+    if (byte == CFA_RESTORE_STATE && *remembered > 0)
+        --*remembered;
+    else if (byte == CFA_REMEMBER_STATE && ++*remembered > REMEMBERED_MAX)
+        reader->bad = true;
+}
+
 bool cfi_program_normalise(uint8_t *program, size_t size)
 {
     struct cfi_reader reader = {.bytes = {.data = program, .size = size}};
+    unsigned remembered = 0;
     while (!reader.bad && reader.position < size) {
         size_t start = reader.position;
         unsigned byte = (unsigned)cfi_read_number(&reader, 1);
         unsigned primary = byte >> 6;
         bool interesting = true;
-        if (primary == 0)
+        if (primary == 0) {
             interesting = check_extended(&reader, byte);
-        else if (primary == 2) /* offset */
+            check_nesting(&reader, byte, &remembered);
+        } else if (primary == 2) { /* offset */
             cfi_read_uleb(&reader);
+        }
         /* advance_loc needs nothing more, and neither does restore. */
         if (primary >= 2)
             interesting = (byte & 0x3fU) < COLUMNS;

@@ -85,8 +85,8 @@ bool cfi_fde_read(struct cfi_bytes bytes, const struct cfi_head *head, const str
 /*
  * Makes a program one that an evaluator can be trusted with. Instructions for columns beyond the 17 (vector registers,
  * which functions of the Windows ABI save) become DW_CFA_nop. false: an instruction that is not known, operands beyond
- * the bytes, a CFA or a value in such a column, or an expression that could divide (INT64_MIN / -1 traps in an
- * evaluator that divides). Whether loops end is for the evaluator's budget to say.
+ * the bytes, a CFA or a value in such a column, more than 64 states remembered at a time, or an expression that could
+ * divide (INT64_MIN / -1 traps in an evaluator that divides). Whether loops end is for the evaluator's budget to say.
  */
 bool cfi_program_normalise(uint8_t *program, size_t size);
 

@@ -203,7 +203,10 @@ static bool load(struct machine *machine, const struct expression_op *op, struct
 {
     uint64_t value = 0;
     size_t size = op->atom == DW_OP_deref ? sizeof(value) : op->size;
-    if (!view_read(view, pop(machine), &value, size)) /* little endian */
+    uint64_t avma = pop(machine);
+    if (size > sizeof(value))
+        machine->bad = true;
+    if (machine->bad || !view_read(view, avma, &value, size)) /* little endian */
         return false;
     push(machine, value);
     return true;

@@ -19,8 +19,10 @@ static const uint64_t ENTRIES = UINT64_C(0x4000000000001000);
 enum {
     /* libunwind 1.6.2 has 168 bytes; another version with larger rows gets no rules rather than broken ones. */
     ROW_BYTES_MAX = 232,
-    /* Words that libunwind may ask for in one operation. Stops endless expressions; the largest program has 64 KB. */
-    WORDS_MAX = 1 << 18
+    /* Bytes of one function's entries. Nothing is kept, so each step reads and evaluates all of them. */
+    ENTRY_BYTES_MAX = 1 << 13,
+    /* Words that libunwind may ask for in one operation: some for each byte. Stops endless expressions. */
+    WORDS_MAX = 1 << 15
 };
 
 struct foreign {
@@ -237,6 +239,8 @@ enum rule_answer foreign_apply(struct foreign *foreign, const struct cfitable *t
                                struct registers *registers, uint64_t lookup_avma)
 {
     struct row_search search = {.svma = svma};
+    if (function->end_off - function->cie_off > ENTRY_BYTES_MAX)
+        return RULE_UNUSABLE;
     foreign->table = table;
     foreign->function = *function;
     if (!find_row(foreign, &search))

@@ -19,7 +19,7 @@ struct foreign;
 struct foreign *foreign_new(void); /* NULL: no memory */
 void foreign_free(struct foreign *foreign);
 
-/* As rule_apply_plain; `svma` is the lookup address in the image. */
+/* As rule_apply_plain; `svma` is the lookup address in the image. RULE_UNUSABLE also for entries of more than 8 KB. */
 enum rule_answer foreign_apply(struct foreign *foreign, const struct cfitable *table,
                                const struct cfi_function *function, uint64_t svma, struct view *view,
                                struct registers *registers, uint64_t lookup_avma);

@@ -80,9 +80,9 @@ enum rule_answer {
 
 /*
  * Applies a plain or general rule. `registers` are the frame's, with rsp and pc known, and become the caller's on
- * RULE_STEPPED: rsp is the CFA, and known are those that a call preserves and that can be had; after a signal frame
- * all. A saved register whose memory is not at hand is not known, which is no failure. On any other answer they are
- * undefined.
+ * RULE_STEPPED: rsp is the CFA, and known are those that a call preserves and that can be had, by a general rule also
+ * others that it says the place of; after a signal frame all. A saved register whose memory is not at hand is not
+ * known, which is no failure. On any other answer they are undefined.
  */
 enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, struct registers *registers);
 /* The CFA of a plain rule whose return address is next to it. false: another rule, or its register is not known. */

@@ -115,9 +115,12 @@ static bool find_target(const Dwarf_Op *ops, size_t count, uint64_t off, uint16_
             return true;
         }
     }
-    /* libdw does not say where the last one ends; jumps there are rare, and it is beyond the last one's start. */
+    /* libdw does not say where the last one ends; jumps there are rare, and it is not far beyond the last one's start.
+     */
+    enum { OP_BYTES_MAX = 1 + 10 + 10 };
+    uint64_t last = count > 0 ? ops[count - 1].offset : 0;
     *ret_target = (uint16_t)count;
-    return count > 0 && off > ops[count - 1].offset;
+    return off > last && off - last <= OP_BYTES_MAX;
 }
 
 static bool add_expression(struct compiled_rule *rule, const Dwarf_Op *ops, size_t count, struct location *location)
@@ -260,6 +263,10 @@ static bool make_plain_saved(const struct general_rule *general, struct rule *ru
 static bool make_plain(const struct general_rule *general, struct rule *rule)
 {
     const struct location *cfa = &general->cfa;
+    /* What expressions see as the pc is not the register's value in a frame that has called. */
+    const struct location *pc = &general->registers[REGISTER_PC];
+    if (cfa->reg == REGISTER_PC || (pc->kind == LOCATION_IN_REGISTER && pc->reg == REGISTER_PC))
+        return false;
     if (cfa->kind != LOCATION_IN_REGISTER || cfa->off != (int32_t)cfa->off)
         return false;
     rule->cfa_register = cfa->reg;

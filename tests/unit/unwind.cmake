@@ -41,3 +41,8 @@ set_source_files_properties(
              "-g0;-fno-omit-frame-pointer;-fno-asynchronous-unwind-tables;-fno-unwind-tables;-fno-sanitize=all")
 # The linker's default may be to bind all symbols at the start.
 target_link_options(test_unwind_steps PRIVATE -Wl,-z,lazy)
+unit_test(expression USES unwind)
+unit_test(rules USES unwind SOURCES rulepair.c DEFINES $<$<BOOL:${SAMPLER_SANITIZE}>:SANITIZED>)
+unit_test(rulecache USES unwind)
+unit_test(rulecompiler USES unwind SOURCES rulepair.c frameimage.c)
+unit_test(inspect USES unwind)
