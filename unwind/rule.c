@@ -5,7 +5,7 @@ const uint8_t rule_saved_registers[RULE_SAVED] = {REGISTER_RBX, REGISTER_RBP, RE
 
 enum { WORD_BYTES = 8, GENERAL_PURPOSE = (1U << REGISTER_PC) - 1 };
 
-static uint64_t word_at(uint64_t cfa, int16_t words)
+static uint64_t word_at(uint64_t cfa, int words)
 {
     return cfa + (uint64_t)((int64_t)words * WORD_BYTES);
 }

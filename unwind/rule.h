@@ -2,7 +2,7 @@
  * What one row of unwind information says, reduced to what a walk needs: how to come from a frame to its caller.
  *
  * Nearly all rows are *plain*: the CFA is a register plus a number, the return address and the registers that a call
- * preserves lie at fixed distances from it. They fit 24 bytes and are applied without a loop over columns. Rows with
+ * preserves lie at fixed distances from it. They fit 16 bytes and are applied without a loop over columns. Rows with
  * expressions, or with other registers (signal trampolines, PLT entries, realigned frames, some assembly), are
  * *general*; the parts stand in tables of the cache that owns the rule (rulecache.h).
  *
@@ -33,19 +33,21 @@ enum {
 };
 extern const uint8_t rule_saved_registers[RULE_SAVED];
 
-enum { SAVED_NOWHERE = 0 /* it still has the caller's value */, SAVED_UNKNOWN = INT16_MIN };
+enum { SAVED_NOWHERE = 0 /* it still has the caller's value */, SAVED_UNKNOWN = INT8_MIN };
 
 struct rule {
     uint8_t kind;
     bool signal; /* the caller was interrupted: its frame is exact */
     uint8_t cfa_register;
-    uint8_t return_in;         /* enum rule_return */
-    int32_t cfa_off;           /* CFA = cfa_register + cfa_off */
-    int16_t return_at;         /* words from the CFA, or the register */
-    int16_t saved[RULE_SAVED]; /* words from the CFA where the caller's value lies, or SAVED_ */
-    uint16_t general;
+    uint8_t return_in; /* enum rule_return */
+    union {
+        int32_t cfa_off;  /* CFA = cfa_register + cfa_off */
+        uint32_t general; /* RULE_GENERAL: which one */
+    };
+    int8_t return_at;         /* words from the CFA, or the register */
+    int8_t saved[RULE_SAVED]; /* words from the CFA where the caller's value lies, or SAVED_ */
 };
-_Static_assert(sizeof(struct rule) == 24, "rules are small");
+_Static_assert(sizeof(struct rule) == 16, "rules are small");
 
 enum location_kind {
     LOCATION_SAME,

@@ -1,38 +1,54 @@
 /*
  * Rules that were compiled, in a fixed amount of memory: found again by image and address.
  *
- * Rows are kept with the whole range of addresses that they hold for. Two tables lead to them: by address
- * (direct-mapped, one number each), and by the function's place in its image's index (chains), for an address that was
+ * Rows are kept with the whole range of addresses that they hold for. Two tables lead to them: by address (sets of
+ * four, of which the oldest goes), and by the function's place in its image's index (chains), for an address that was
  * not asked for before, in a row that was. When any part is full all is forgotten: what is in use comes back at once.
  *
- * Belongs to one thread. Memory is touched as it is filled.
+ * A walk looks here for each of its frames, mostly finds what it looks for, and then nearly all of its time is that of
+ * memory: so rows are half a cache line, and a set of addresses with a part of their hashes is a quarter.
+ *
+ * Belongs to one thread. Memory is touched as it is filled. Images outlive the cache.
  */
 #ifndef UNWIND_RULECACHE_H
 #define UNWIND_RULECACHE_H
 
-#include "common/hash.h"
 #include "unwind/rule.h"
 
-enum { RULECACHE_ROWS = 1 << 16, RULECACHE_GENERAL = 1 << 11, RULECACHE_OPS = 1 << 14 };
+#include <stddef.h>
 
-struct rule_row {
-    const struct image *image;
-    uint64_t start_svma;
-    uint32_t length;
-    uint32_t next; /* of the same chain; 0: the last */
-    struct rule rule;
+enum {
+    RULECACHE_ROWS = 1 << 16,
+    RULECACHE_SETS = 1 << 14,
+    RULECACHE_WAYS = 4,
+    RULECACHE_GENERAL = 1 << 11,
+    RULECACHE_OPS = 1 << 14,
+    RULECACHE_IMAGES = 1 << 12
 };
 
+struct rule_row {
+    uint64_t start_svma;
+    uint32_t length;
+    uint16_t image; /* the cache's number for it; 0: none */
+    uint16_t next;  /* row of the same chain; 0: the last */
+    struct rule rule;
+};
+_Static_assert(sizeof(struct rule_row) == 32, "two rows in a cache line");
+
 struct rulecache {
-    /* Row 0 is unused: no image. */
-    struct rule_row *rows;
+    struct rule_row *rows; /* row 0 is unused */
+    uint32_t *by_address;  /* RULECACHE_SETS sets of RULECACHE_WAYS: a part of the hash above a row's number */
+    uint16_t *by_function; /* RULECACHE_ROWS */
     uint32_t row_count;
-    uint32_t *by_address; /* RULECACHE_ROWS each */
-    uint32_t *by_function;
+    uint32_t last_number; /* of the image that was looked up last */
+    const struct image *last_image;
+    const struct image **images; /* open addressing, twice RULECACHE_IMAGES; its place plus 1 is an image's number */
+    uint32_t image_count;
     struct general_rule *general;
     uint32_t general_count;
     struct expression_op *ops;
     uint32_t op_count;
+    void *row_memory; /* where the rows were allocated */
 
     uint64_t hits;     /* by address */
     uint64_t row_hits; /* another address of a row that was there */
@@ -42,23 +58,32 @@ struct rulecache {
 int rulecache_init(struct rulecache *cache); /* 0 or -ENOMEM */
 void rulecache_deinit(struct rulecache *cache);
 
-/* Bytes in use, tables included as far as rows fill them. */
+/* Bytes in use: of rows, and of what leads to them. */
 size_t rulecache_bytes(const struct rulecache *cache);
 
-static inline uint32_t *rulecache_address_slot(const struct rulecache *cache, const struct image *image, uint64_t svma)
-{
-    /* One multiplication is enough here: a collision costs a walk along a chain. */
-    uint64_t key = (svma ^ (uintptr_t)image) * UINT64_C(0x9e3779b97f4a7c15);
-    return &cache->by_address[key >> 48];
-}
-_Static_assert(RULECACHE_ROWS == 1 << 16, "16 bits of the product");
+/* The number of an image, which gets one now if it has none: that may forget everything. */
+uint32_t rulecache_image_number(struct rulecache *cache, const struct image *image);
 
-static inline bool rule_row_holds(const struct rule_row *row, const struct image *image, uint64_t svma)
+/* 16 bits tell the addresses of a set apart, in most cases; the row says for certain. */
+struct rulecache_key {
+    uint32_t set;
+    uint32_t tag; /* in the upper half */
+};
+
+static inline struct rulecache_key rulecache_key(uint32_t image_number, uint64_t svma)
 {
-    return row->image == image && svma - row->start_svma < row->length;
+    uint64_t hash = (svma + ((uint64_t)image_number << 44)) * UINT64_C(0x9e3779b97f4a7c15);
+    return (struct rulecache_key){.set = (uint32_t)(hash >> 50), .tag = (uint32_t)(hash >> 18) & 0xffff0000U};
+}
+_Static_assert(RULECACHE_SETS == 1 << (64 - 50), "the hash's upper bits are the set");
+_Static_assert(RULECACHE_ROWS == 1 << 16, "row numbers have 16 bits");
+
+static inline bool rule_row_holds(const struct rule_row *row, uint32_t image_number, uint64_t svma)
+{
+    return row->image == image_number && svma - row->start_svma < row->length;
 }
 
-/* Is `svma` the first address behind the row of this rule (not of a RULE_NONE)? */
+/* Is `svma` the first address behind the row of this rule, which is from a cache? */
 static inline bool rulecache_row_ends(const struct rule *rule, uint64_t svma)
 {
     const struct rule_row *row = (const struct rule_row *)((const char *)rule - offsetof(struct rule_row, rule));
@@ -68,11 +93,19 @@ static inline bool rulecache_row_ends(const struct rule *rule, uint64_t svma)
 /* By address alone; NULL when it was not asked for lately. */
 static inline const struct rule *rulecache_find(struct rulecache *cache, const struct image *image, uint64_t svma)
 {
-    const struct rule_row *row = &cache->rows[*rulecache_address_slot(cache, image, svma)];
-    if (!rule_row_holds(row, image, svma))
-        return NULL;
-    cache->hits++;
-    return &row->rule;
+    uint32_t number = image == cache->last_image ? cache->last_number : rulecache_image_number(cache, image);
+    struct rulecache_key key = rulecache_key(number, svma);
+    const uint32_t *set = &cache->by_address[(size_t)key.set * RULECACHE_WAYS];
+    for (unsigned way = 0; way < RULECACHE_WAYS; way++) {
+        if ((set[way] & 0xffff0000U) != key.tag)
+            continue;
+        const struct rule_row *row = &cache->rows[set[way] & 0xffffU];
+        if (rule_row_holds(row, number, svma)) {
+            cache->hits++;
+            return &row->rule;
+        }
+    }
+    return NULL;
 }
 
 /* By the function, whose entries start at `function_svma`; the address is remembered. NULL: no such row. */

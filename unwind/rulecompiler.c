@@ -218,11 +218,11 @@ static bool reduce_frame(Dwarf_Frame *frame, struct compiled_rule *rule)
     return true;
 }
 
-static bool words_from_cfa(const struct location *location, int16_t *ret_words)
+static bool words_from_cfa(const struct location *location, int8_t *ret_words)
 {
-    if (location->off % 8 != 0 || location->off / 8 <= INT16_MIN || location->off / 8 > INT16_MAX)
+    if (location->off % 8 != 0 || location->off / 8 <= INT8_MIN || location->off / 8 > INT8_MAX)
         return false;
-    *ret_words = (int16_t)(location->off / 8);
+    *ret_words = (int8_t)(location->off / 8);
     return true;
 }
 
@@ -237,7 +237,7 @@ static bool make_plain_return(const struct location *location, struct rule *rule
         return words_from_cfa(location, &rule->return_at);
     case LOCATION_IN_REGISTER:
         rule->return_in = RETURN_IN_REGISTER;
-        rule->return_at = location->reg;
+        rule->return_at = (int8_t)location->reg;
         return true;
     default:
         return false;

@@ -1,6 +1,7 @@
 /* What the cache of rules finds again, and what it does when it is full. */
 #include "cmocka_all.h"
 
+#include "common/hash.h"
 #include "unwind/rulecache.h"
 
 #include <dwarf.h>
@@ -89,29 +90,72 @@ static void a_function_has_many_rows(void **state)
     assert_null(rulecache_find_row(&cache, image_number(1), FUNCTION, FUNCTION + ROWS * 4));
 }
 
-/* An address that shares its slot with `svma`. */
-static uint64_t find_collision(const struct image *image, uint64_t svma)
+/* The next address after `svma` that shares the set of `like`, and its tag too if so wanted. */
+static uint64_t find_collision(uint64_t svma, uint64_t like, bool same_tag)
 {
-    uint64_t other = svma + 1;
-    while (rulecache_address_slot(&cache, image, other) != rulecache_address_slot(&cache, image, svma))
-        other++;
-    return other;
+    uint32_t number = rulecache_image_number(&cache, image_number(1));
+    struct rulecache_key wanted = rulecache_key(number, like);
+    for (uint64_t other = svma + 1;; other++) {
+        struct rulecache_key key = rulecache_key(number, other);
+        if (key.set == wanted.set && (!same_tag || key.tag == wanted.tag))
+            return other;
+    }
 }
 
-static void addresses_that_share_a_slot_are_not_mixed_up(void **state)
+static const struct rule *add_one(uint64_t svma, int32_t mark)
+{
+    return add_plain(image_number(1), svma, svma, svma, svma + 1, mark);
+}
+
+static void the_oldest_address_of_a_full_set_goes(void **state)
+{
+    (void)state;
+    const struct image *image = image_number(1);
+    uint64_t svma[RULECACHE_WAYS + 1] = {0x5000};
+    const struct rule *rules[RULECACHE_WAYS + 1];
+    for (unsigned i = 0; i <= RULECACHE_WAYS; i++) {
+        if (i > 0)
+            svma[i] = find_collision(svma[i - 1], svma[0], false);
+        assert_null(rulecache_find(&cache, image, svma[i]));
+        rules[i] = add_one(svma[i], (int32_t)i);
+    }
+    assert_null(rulecache_find(&cache, image, svma[0])); /* lost its place, not its row */
+    for (unsigned i = 1; i <= RULECACHE_WAYS; i++)
+        assert_ptr_equal(rulecache_find(&cache, image, svma[i]), rules[i]);
+    assert_ptr_equal(rulecache_find_row(&cache, image, svma[0], svma[0]), rules[0]);
+    assert_ptr_equal(rulecache_find(&cache, image, svma[0]), rules[0]);
+    assert_null(rulecache_find(&cache, image, svma[1]));
+}
+
+static void addresses_that_look_alike_are_not_mixed_up(void **state)
 {
     (void)state;
     const struct image *image = image_number(1);
     uint64_t first = 0x5000;
-    uint64_t second = find_collision(image, first);
-    const struct rule *rule = add_plain(image, first, first, first, first + 1, 1);
+    uint64_t second = find_collision(first, first, true);
+    const struct rule *rule = add_one(first, 1);
     assert_null(rulecache_find(&cache, image, second));
-    const struct rule *other = add_plain(image, second, second, second, second + 1, 2);
+    const struct rule *other = add_one(second, 2);
     assert_ptr_equal(rulecache_find(&cache, image, second), other);
-    assert_null(rulecache_find(&cache, image, first)); /* lost its slot, not its row */
-    assert_ptr_equal(rulecache_find_row(&cache, image, first, first), rule);
     assert_ptr_equal(rulecache_find(&cache, image, first), rule);
-    assert_null(rulecache_find(&cache, image, second));
+}
+
+/* So many images that their numbers are used up. */
+static void forgets_all_when_the_images_are_too_many(void **state)
+{
+    (void)state;
+    static char places[RULECACHE_IMAGES + 1];
+    for (size_t i = 0; i < RULECACHE_IMAGES; i++)
+        add_plain((const struct image *)(const void *)&places[i], FUNCTION, FUNCTION, FUNCTION, FUNCTION + 1,
+                  (int32_t)i);
+    assert_int_equal(cache.flushes, 0);
+    for (size_t i = 0; i < RULECACHE_IMAGES; i++)
+        assert_int_equal(
+            rulecache_find_row(&cache, (const struct image *)(const void *)&places[i], FUNCTION, FUNCTION)->cfa_off, i);
+    assert_null(rulecache_find(&cache, (const struct image *)(const void *)&places[RULECACHE_IMAGES], FUNCTION));
+    assert_int_equal(cache.flushes, 1);
+    for (size_t i = 0; i < RULECACHE_IMAGES; i++)
+        assert_null(rulecache_find(&cache, (const struct image *)(const void *)&places[i], FUNCTION));
 }
 
 /* As hash_pair has it for chains; found by trying. */
@@ -121,7 +165,8 @@ static void functions_that_share_a_chain_are_not_mixed_up(void **state)
     uint64_t first = 0x1000;
     uint64_t other = first + 1;
     const struct image *image = image_number(1);
-    while (hash_pair((uintptr_t)image, other) % RULECACHE_ROWS != hash_pair((uintptr_t)image, first) % RULECACHE_ROWS)
+    uint32_t number = rulecache_image_number(&cache, image);
+    while (hash_pair(number, other) % RULECACHE_ROWS != hash_pair(number, first) % RULECACHE_ROWS)
         other++;
     const struct rule *rule = add_plain(image, first, first, first, first + 1, 1);
     assert_null(rulecache_find_row(&cache, image, other, other));
@@ -277,7 +322,9 @@ int main(void)
         WITH_CACHE(finds_by_address_and_by_row),
         WITH_CACHE(does_not_find_what_is_outside),
         WITH_CACHE(a_function_has_many_rows),
-        WITH_CACHE(addresses_that_share_a_slot_are_not_mixed_up),
+        WITH_CACHE(the_oldest_address_of_a_full_set_goes),
+        WITH_CACHE(addresses_that_look_alike_are_not_mixed_up),
+        WITH_CACHE(forgets_all_when_the_images_are_too_many),
         WITH_CACHE(functions_that_share_a_chain_are_not_mixed_up),
         WITH_CACHE(forgets_all_when_the_rows_are_full),
         WITH_CACHE(general_rules_keep_their_operations),
