@@ -6,6 +6,14 @@ cd "$(dirname "$0")/.."
 need_build
 need_tests
 need linux-perf perf
+need clang clang
+need default-jdk javac
+need git git
+need golang-go go
+need openssl openssl
+need perl perl
+need rustc rustc
+need sqlite3 sqlite3
 install_missing
 cmake --preset release -DSAMPLER_E2E=ON >/dev/null
 cmake --build --preset release -j "$(nproc)"

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 void fileio_cleanup_fd(int *fd)
@@ -76,6 +77,15 @@ int fileio_read_all(int fd, size_t limit, char **ret_data, size_t *ret_size)
     *ret_data = data;
     *ret_size = size;
     return 0;
+}
+
+void fileio_raise_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 int fileio_write(int fd, const void *data, size_t size)

@@ -28,6 +28,9 @@ ssize_t fileio_read_text(int dirfd, const char *path, char *buffer, size_t size)
  */
 int fileio_read_all(int fd, size_t limit, char **ret_data, size_t *ret_size);
 
+/* Lets the process have as many descriptors as its hard limit allows. */
+void fileio_raise_limit(void);
+
 /* write until everything is written. Returns 0 or a negative errno (-EPIPE, -ENOSPC, ...). */
 int fileio_write(int fd, const void *data, size_t size);
 

@@ -22,6 +22,7 @@ need_build() {
     need libunwind-dev /usr/include/x86_64-linux-gnu/libunwind-x86_64.h
     need libdw-dev /usr/include/elfutils/libdw.h
     need libelf-dev /usr/include/libelf.h
+    need zlib1g-dev /usr/include/zlib.h
     need libiberty-dev /usr/include/libiberty/demangle.h
 }
 
@@ -36,6 +37,7 @@ need_tests() {
     need libcmocka-dev /usr/include/cmocka.h
     need python3 python3
     need xz-utils xz
+    need musl-tools musl-gcc
     need nodejs node
     need strace strace
     need util-linux setpriv

@@ -42,3 +42,33 @@ void account_process(struct account *account, const struct process *process)
     /* The clock was read a little before its last thread's counters. */
     account->cpu_ns_target += cpu_ns > known_ns ? cpu_ns : known_ns;
 }
+
+static int add_total(const struct thread_total *total, struct profile *profile)
+{
+    struct profile_thread thread = {.pid = total->shared->pid, .tid = total->shared->tid, .cpu_ns = total->cpu_ns};
+    int error = strings_add(&profile->strings, total->comm, &thread.name);
+    if (error)
+        return error;
+    if (total->shared->in_profile) {
+        profile->threads[total->shared->profile_thread] = thread;
+        return 0;
+    }
+    uint32_t number;
+    return profile_add_thread(profile, &thread, &number);
+}
+
+int account_scale_profile(const struct account *account, struct profile *profile, bool with_exited)
+{
+    int error = 0;
+    for (size_t i = 0; i < account->total_count && !error; i++)
+        error = add_total(&account->totals[i], profile);
+    /* The rest of the processes' time is that of threads which were never seen. */
+    if (!error && with_exited && account->cpu_ns_target > account->cpu_ns_threads) {
+        struct profile_thread exited = {.cpu_ns = account->cpu_ns_target - account->cpu_ns_threads};
+        uint32_t number;
+        error = strings_add(&profile->strings, "[exited threads]", &exited.name);
+        if (!error)
+            error = profile_add_thread(profile, &exited, &number);
+    }
+    return error ? error : profile_scale_by_cpu(profile);
+}

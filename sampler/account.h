@@ -2,6 +2,7 @@
 #ifndef SAMPLER_ACCOUNT_H
 #define SAMPLER_ACCOUNT_H
 
+#include "profile/profile.h"
 #include "sampler/targets.h"
 
 #include <stdbool.h>
@@ -34,5 +35,11 @@ void account_thread(struct account *account, const struct thread *thread, bool k
 
 /* The same for a process, before its threads are taken from it. */
 void account_process(struct account *account, const struct process *process);
+
+/*
+ * Gives the profile's threads their CPU time and scales their samples to it (profile_scale_by_cpu). Threads that have
+ * no sample are added; with `with_exited` also the time of those that were never seen. Returns 0 or -ENOMEM.
+ */
+int account_scale_profile(const struct account *account, struct profile *profile, bool with_exited);
 
 #endif

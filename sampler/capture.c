@@ -8,7 +8,6 @@
 #include "sampler/watch.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,18 +93,6 @@ static enum failure refresh_process(struct capture *capture, const struct thread
 
 /* ---- choice ---- */
 
-static bool is_wanted(const struct options *options, const struct thread *thread)
-{
-    if (options->thread_count == 0)
-        return true;
-    char number[16];
-    snprintf(number, sizeof(number), "%d", (int)thread->tid);
-    for (size_t i = 0; i < options->thread_count; i++)
-        if (strcmp(options->threads[i], number) == 0 || fnmatch(options->threads[i], thread->comm, 0) == 0)
-            return true;
-    return false;
-}
-
 /* Takes a thread up for this tick. */
 static void choose(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
 {
@@ -167,7 +154,7 @@ static int consider_thread(struct capture *capture, struct thread *thread)
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
-    thread->is_wanted = is_wanted(capture->options, thread);
+    thread->is_wanted = options_want_thread(capture->options, thread->tid, thread->comm);
     if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
         thread->counted_until_ns = capture->now_ns; /* what it did until now is nobody's */
     else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
@@ -180,7 +167,8 @@ static int consider_thread(struct capture *capture, struct thread *thread)
 /* Only profiles in nanoseconds need each thread's time. */
 static bool keeps_total(const struct capture *capture)
 {
-    return capture->options->output.value_ns && capture->options->mode == MODE_CPU;
+    return capture->options->mode == MODE_CPU &&
+           (capture->options->output.value_ns || capture->options->snapshots_path);
 }
 
 static void thread_gone(struct capture *capture, struct thread *thread)

@@ -77,6 +77,7 @@ static struct item *new_sample(struct flights *flights, struct thread *thread, s
     memcpy(item->comm, thread->comm, sizeof(item->comm));
     item->space = process->space;
     item->map = process->map ? address_map_ref(process->map) : NULL;
+    item->time_ns = flights->now_ns;
     item->ns = take_wall_ns(flights, thread);
     thread->samples++;
     return item;
@@ -249,8 +250,10 @@ static void finish_flight(void *context, struct tracer_request *request)
         failure = FAILURE_EXEC;
     if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
         item->registers = request->registers;
-        item->bytes_avma = request->bytes_avma;
-        item->bytes = request->bytes;
+        item->time_ns = request->released_ns;
+        item->ranges[0] =
+            (struct memory_range){.avma = request->bytes_avma, .bytes = item->buffer, .size = request->bytes};
+        item->range_count = request->bytes ? 1 : 0;
         find_stack(flights, thread, item);
         pipeline_put(flights->pipeline, item);
     } else {

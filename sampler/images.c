@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct known_image {
 };
 
 struct images {
+    pthread_mutex_t mutex;     /* only one thread adds; it takes the lock for that, and others to look */
     struct known_image *items; /* number - 1 */
     size_t count;
     size_t capacity;
@@ -33,7 +35,10 @@ struct images {
 
 struct images *images_new(void)
 {
-    return calloc(1, sizeof(struct images));
+    struct images *images = calloc(1, sizeof(*images));
+    if (images)
+        pthread_mutex_init(&images->mutex, NULL);
+    return images;
 }
 
 void images_free(struct images *images)
@@ -43,24 +48,37 @@ void images_free(struct images *images)
     for (size_t i = 0; i < images->count; i++)
         image_free(images->items[i].image);
     free(images->items);
+    pthread_mutex_destroy(&images->mutex);
     free(images);
 }
 
 const struct image *images_get(const struct images *images, uint32_t number)
 {
-    return number && number <= images->count ? images->items[number - 1].image : NULL;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&images->mutex;
+    pthread_mutex_lock(mutex);
+    const struct image *image = number && number <= images->count ? images->items[number - 1].image : NULL;
+    pthread_mutex_unlock(mutex);
+    return image;
 }
 
 static int images_push(struct images *images, const struct known_image *known, uint32_t *ret_number)
 {
+    pthread_mutex_lock(&images->mutex);
     int error = array_room(&images->items, &images->capacity, images->count + 1);
-    if (error) {
-        image_free(known->image);
-        return error;
+    if (!error) {
+        images->items[images->count++] = *known;
+        *ret_number = (uint32_t)images->count;
     }
-    images->items[images->count++] = *known;
-    *ret_number = (uint32_t)images->count;
-    return 0;
+    pthread_mutex_unlock(&images->mutex);
+    if (error)
+        image_free(known->image);
+    return error;
+}
+
+int images_add(struct images *images, struct image *image, uint32_t *ret_number)
+{
+    struct known_image known = {.image = image};
+    return images_push(images, &known, ret_number);
 }
 
 static bool is_stacked_fs(int fd)
@@ -70,8 +88,7 @@ static bool is_stacked_fs(int fd)
            ((unsigned long)fs.f_type == OVERLAYFS_SUPER_MAGIC || (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC);
 }
 
-/* Opens without waiting (a FIFO may lie at the path by now) and without becoming anything's terminal. */
-static int open_regular(int dirfd, const char *path)
+int images_open_regular(int dirfd, const char *path)
 {
     int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat st;
@@ -87,11 +104,11 @@ static int open_mapped_file(int proc_fd, pid_t tid, const struct mapping *mappin
     char link[PATH_MAX + 32];
     snprintf(link, sizeof(link), "map_files/%llx-%llx", (unsigned long long)mapping->start_avma,
              (unsigned long long)mapping->end_avma);
-    int fd = open_regular(proc_fd, link);
+    int fd = images_open_regular(proc_fd, link);
     if (fd >= 0)
         return fd;
     snprintf(link, sizeof(link), "task/%d/root%s", (int)tid, path);
-    fd = open_regular(proc_fd, link);
+    fd = images_open_regular(proc_fd, link);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return fd;

@@ -3,7 +3,7 @@
  * the names are looked up still gets them. An image is identified by device and inode (which cannot be used again while
  * we hold it open) and its number is what a recorded frame carries. Number 0 is no image.
  *
- * Filled by the capture thread only. Other threads read images through pointers that they were handed.
+ * Filled by one thread only, the capture thread in a run.
  */
 #ifndef SAMPLER_IMAGES_H
 #define SAMPLER_IMAGES_H
@@ -30,7 +30,14 @@ int images_add_file(struct images *images, int proc_fd, pid_t tid, const struct 
 /* The vDSO: its bytes are read from the process's memory. Equal bytes are one image. */
 int images_add_vdso(struct images *images, int mem_fd, const struct mapping *mapping, uint32_t *ret_number);
 
-/* Borrowed until images_free; NULL for 0. */
+/* An image that was opened otherwise; consumed, also on failure. Returns 0 or -ENOMEM. */
+int images_add(struct images *images, struct image *image, uint32_t *ret_number);
+
+/* Opens a regular file without waiting (a FIFO may lie at the path by now) and without becoming anything's terminal.
+ * Returns the descriptor, or -1. */
+int images_open_regular(int dirfd, const char *path);
+
+/* Borrowed until images_free; NULL for 0. Any thread. */
 const struct image *images_get(const struct images *images, uint32_t number);
 
 #endif

@@ -1,4 +1,5 @@
 #include "sampler/options.h"
+#include "sampler/report.h"
 #include "sampler/session.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ int main(int argc, char **argv)
     int status = 0;
     switch (options_parse(argc, argv, &options, &error)) {
     case OPTIONS_RUN:
-        status = session_run(&options);
+        status = options.command == COMMAND_REPORT ? report_run(&options) : session_run(&options);
         break;
     case OPTIONS_HELP:
         status = print(options_help());

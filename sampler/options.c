@@ -5,14 +5,17 @@
 #include "common/parse.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
     "Usage: sampler [OPTION]... -p PID[,PID]...       sample running processes\n"
     "       sampler [OPTION]... -- PROGRAM [ARG]...   launch a program and sample it\n"
+    "       sampler report [OPTION]... FILE           a profile from saved snapshots\n"
     "\n"
     "Takes the stacks of a program's threads at regular ticks, from outside, and writes how often each was seen.\n"
     "Ctrl-C ends the sampling, releases the target and writes the profile.\n"
@@ -39,10 +42,15 @@ static const char help[] =
     "      --value samples|ns   what the number on a collapsed line counts (default samples)\n"
     "      --threads            root frame is \"name (tid)\" instead of \"name\"\n"
     "      --stats FILE         write the run's counters there, as JSON\n"
+    "      --save-snapshots FILE\n"
+    "                           save registers, stacks, maps and JIT names there, for sampler report\n"
     "  -q, --quiet              only errors on standard error\n"
     "  -v, --verbose            more on standard error\n"
     "  -h, --help               this text\n"
     "      --version            the version\n"
+    "sampler report takes -t, -u, --max-depth, -f, -o, --value, --threads, --stats, -q and -v; -u and --max-depth are "
+    "as\n"
+    "they were in the run unless given. The files that ran have to be at their paths.\n"
     "\n"
     "Exit status: the launched program's own (128+N when signal N killed it; 127 not found, 126 not executable);\n"
     "with -p 0 when a profile was written, 1 when not; 2 for a wrong command line.\n"
@@ -62,6 +70,7 @@ enum {
     OPT_VALUE,
     OPT_THREADS,
     OPT_STATS,
+    OPT_SAVE_SNAPSHOTS,
     OPT_VERSION,
     OPT_LATER /* in the contract, not in this version */
 };
@@ -82,6 +91,7 @@ static const struct option long_options[] = {
     {"value", required_argument, NULL, OPT_VALUE},
     {"threads", no_argument, NULL, OPT_THREADS},
     {"stats", required_argument, NULL, OPT_STATS},
+    {"save-snapshots", required_argument, NULL, OPT_SAVE_SNAPSHOTS},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
     {"help", no_argument, NULL, 'h'},
@@ -189,6 +199,7 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         if (word < 0)
             return wrong(parse->error, "--unwind", value, "auto, fp or dwarf");
         options->unwind = (const enum unwind_mode[]){UNWIND_AUTO, UNWIND_FP, UNWIND_DWARF}[word];
+        options->unwind_given = true;
         return true;
     case OPT_MAX_DEPTH:
         if (!parse_number(value, &number) || number < 1 || number > 1000000)
@@ -248,6 +259,11 @@ static bool parse_what(struct parse *parse, int option, const char *value)
             return wrong(parse->error, "--stats", value, "a file name");
         options->stats_path = value;
         return true;
+    case OPT_SAVE_SNAPSHOTS:
+        if (!*value || strcmp(value, "-") == 0)
+            return wrong(parse->error, "--save-snapshots", value, "a file name");
+        options->snapshots_path = value;
+        return true;
     case 'q':
         options->verbosity = -1;
         return true;
@@ -298,8 +314,10 @@ static bool check_whole(struct parse *parse, int argc, char **argv, int first, b
 {
     struct options *options = parse->options;
     if (!has_dashes && first < argc) {
-        static const char *const commands[] = {"report", "dump", "top", "diff", "compare", NULL};
-        if (word_index(argv[first], commands) >= 0)
+        static const char *const commands[] = {"dump", "top", "diff", "compare", NULL};
+        if (strcmp(argv[first], "report") == 0)
+            strbuf_adds(parse->error, "command 'report' comes before its options: sampler report FILE");
+        else if (word_index(argv[first], commands) >= 0)
             strbuf_addf(parse->error, "command '%s' is not in this version", argv[first]);
         else
             strbuf_addf(parse->error, "unexpected argument '%s': a program to launch goes behind --", argv[first]);
@@ -328,6 +346,74 @@ static bool stopped_at_dashes(char **argv, int index)
 {
     return index > 1 && strcmp(argv[index - 1], "--") == 0;
 }
+
+/* ---- report ---- */
+
+static bool goes_with_report(int option)
+{
+    static const int all[] = {'t', 'u', 'f', 'o', 'q', 'v', OPT_MAX_DEPTH, OPT_VALUE, OPT_THREADS, OPT_STATS};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i] == option)
+            return true;
+    return false;
+}
+
+static bool take_report_file(struct parse *parse, const char *path)
+{
+    if (parse->options->report_path) {
+        strbuf_addf(parse->error, "unexpected argument '%s': report reads one file", path);
+        return false;
+    }
+    if (!*path) {
+        strbuf_adds(parse->error, "report needs the name of a file");
+        return false;
+    }
+    parse->options->report_path = path;
+    return true;
+}
+
+/* argv[1] is "report". */
+static enum options_result parse_report(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
+{
+    *ret_options = (struct options){.command = COMMAND_REPORT};
+    struct parse parse = {.options = ret_options, .error = ret_error};
+    argc--;
+    argv++;
+    optind = 0;
+    opterr = 0;
+    for (;;) {
+        int before = optind ? optind : 1;
+        optopt = 0;
+        /* "-": what is no option comes as option 1, wherever it stands. */
+        int option = getopt_long(argc, argv, "-:p:t:r:d:m:u:f:o:qvh", long_options, NULL);
+        if (option == -1)
+            break;
+        if (option == 'h')
+            return OPTIONS_HELP;
+        if (option == OPT_VERSION)
+            return OPTIONS_VERSION;
+        if (option == '?' || option == ':' || option == OPT_LATER) {
+            tell_unknown(ret_error, option, argv[before]);
+            return OPTIONS_WRONG;
+        }
+        if (option != 1 && !goes_with_report(option)) {
+            strbuf_addf(ret_error, "option '%s' does not go with report", argv[before]);
+            return OPTIONS_WRONG;
+        }
+        if (!(option == 1 ? take_report_file(&parse, optarg) : parse_what(&parse, option, optarg)))
+            return OPTIONS_WRONG;
+    }
+    for (; optind < argc; optind++)
+        if (!take_report_file(&parse, argv[optind]))
+            return OPTIONS_WRONG;
+    if (!ret_options->report_path) {
+        strbuf_adds(ret_error, "report needs the name of a file");
+        return OPTIONS_WRONG;
+    }
+    return choose_format(&parse) ? OPTIONS_RUN : OPTIONS_WRONG;
+}
+
+/* ---- the main job ---- */
 
 static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
@@ -360,12 +446,26 @@ static enum options_result parse_all(int argc, char **argv, struct options *ret_
 
 enum options_result options_parse(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
-    enum options_result result = parse_all(argc, argv, ret_options, ret_error);
+    bool is_report = argc > 1 && strcmp(argv[1], "report") == 0;
+    enum options_result result =
+        is_report ? parse_report(argc, argv, ret_options, ret_error) : parse_all(argc, argv, ret_options, ret_error);
     /* The message quotes arguments, which may hold anything; it stays one line. */
     for (size_t i = 0; i < ret_error->size; i++)
         if ((unsigned char)ret_error->data[i] < ' ' || ret_error->data[i] == 0x7f)
             ret_error->data[i] = '?';
     return result;
+}
+
+bool options_want_thread(const struct options *options, pid_t tid, const char *comm)
+{
+    if (options->thread_count == 0)
+        return true;
+    char number[16];
+    snprintf(number, sizeof(number), "%d", (int)tid);
+    for (size_t i = 0; i < options->thread_count; i++)
+        if (strcmp(options->threads[i], number) == 0 || fnmatch(options->threads[i], comm, 0) == 0)
+            return true;
+    return false;
 }
 
 void options_deinit(struct options *options)

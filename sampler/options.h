@@ -13,8 +13,15 @@
 
 enum sample_mode { MODE_CPU, MODE_WALL };
 
+/* What is to be done. For COMMAND_REPORT only what its usage names is there. */
+enum command { COMMAND_SAMPLE, COMMAND_REPORT };
+
 struct options {
-    /* Exactly one of the two: pids to attach to, or a program to launch (NULL-ended argv, borrowed from main). */
+    enum command command;
+    const char *report_path; /* COMMAND_REPORT: the file to read */
+
+    /* COMMAND_SAMPLE: exactly one of the two: pids to attach to, or a program to launch (NULL-ended argv, borrowed from
+     * main). */
     pid_t *pids;
     size_t pid_count;
     char **program;
@@ -25,18 +32,20 @@ struct options {
     uint64_t duration_ns; /* 0: until the end */
     enum sample_mode mode;
     enum unwind_mode unwind;
-    size_t max_depth;
+    bool unwind_given;
+    size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
     struct output_options output;
-    const char *stats_path; /* NULL: none */
-    int verbosity;          /* -1 quiet, 0, 1 and more: verbose */
+    const char *stats_path;     /* NULL: none */
+    const char *snapshots_path; /* NULL: they are not saved */
+    int verbosity;              /* -1 quiet, 0, 1 and more: verbose */
 };
 
 enum options_result {
-    OPTIONS_RUN,     /* do the main job */
+    OPTIONS_RUN,     /* do the command */
     OPTIONS_HELP,    /* print the help and leave with 0 */
     OPTIONS_VERSION, /* print the version and leave with 0 */
     OPTIONS_WRONG    /* usage error: `ret_error` has the line to print */
@@ -48,6 +57,9 @@ enum options_result {
  */
 enum options_result options_parse(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error);
 void options_deinit(struct options *options);
+
+/* Whether a thread of that id and name is among those that the user chose. */
+bool options_want_thread(const struct options *options, pid_t tid, const char *comm);
 
 /* The help text: static. */
 const char *options_help(void);

@@ -1,8 +1,8 @@
 #include "sampler/pipeline.h"
 
-#include "common/array.h"
 #include "common/clock.h"
-#include "sampler/place.h"
+#include "sampler/digest.h"
+#include "sampler/snapfile.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,10 +15,7 @@ enum {
     /* The bytes that all buffers together may have. At the limit buffers stay smaller than asked for, but not below the
        smallest. */
     BUFFER_LIMIT_BYTES = 256 << 20,
-    SMALLEST_BUFFER_BYTES = 64 << 10,
-    /* What the copy has beyond what the last walk used, for calls that go deeper next time. */
-    COPY_SLACK_BYTES = 16 << 10,
-    COPY_LIMIT_BYTES = 16 << 20
+    SMALLEST_BUFFER_BYTES = 64 << 10
 };
 
 struct pipeline {
@@ -35,30 +32,9 @@ struct pipeline {
     int error;
 
     /* The unwinding thread's. */
-    struct profile *profile;
-    struct unwinder *unwinder;
-    struct stack stack;
-    uint32_t *frames;
-    size_t frame_capacity;
-    struct pipeline_counters counters;
+    struct digest digest;
+    struct snapfile *snapfile; /* borrowed; NULL: items are not saved */
 };
-
-const char *failure_name(enum failure failure)
-{
-    static const char *const names[FAILURE_COUNT] = {
-        [FAILURE_NONE] = "none",
-        [FAILURE_TIMEOUT] = "timeout",
-        [FAILURE_UNINTERRUPTIBLE] = "uninterruptible",
-        [FAILURE_NOT_ALLOWED] = "not_allowed",
-        [FAILURE_TRACED] = "traced",
-        [FAILURE_FOREIGN] = "foreign_abi",
-        [FAILURE_EXEC] = "exec",
-        [FAILURE_NO_MAPS] = "no_maps",
-        [FAILURE_ERROR] = "error",
-        [FAILURE_UNWIND] = "unwind",
-    };
-    return names[failure];
-}
 
 /* ---- queue ---- */
 
@@ -133,7 +109,8 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     item->failure = FAILURE_NONE;
     item->count = 1;
     item->ns = 0;
-    item->bytes = 0;
+    item->time_ns = 0;
+    item->range_count = 0;
     item->space = NULL;
     if (!grow_buffer(pipeline, item, buffer_bytes)) {
         pipeline_give_back(pipeline, item);
@@ -178,93 +155,23 @@ static bool read_target(void *context, uint64_t avma, void *buffer, size_t size)
     return pread(space->mem_fd, buffer, size, (off_t)avma) == (ssize_t)size;
 }
 
-static int find_thread(struct pipeline *pipeline, struct thread_shared *shared)
+static int work(struct pipeline *pipeline, struct item *item)
 {
-    if (shared->in_profile)
+    struct snapfile *snapfile = pipeline->snapfile;
+    if (item->kind == ITEM_SPACE_END) {
+        space_close(item->space);
+        if (snapfile)
+            snapfile_end_space(snapfile, item->space);
         return 0;
-    struct profile_thread thread = {.pid = shared->pid, .tid = shared->tid};
-    int error = profile_add_thread(pipeline->profile, &thread, &shared->profile_thread);
-    shared->in_profile = error == 0;
-    return error;
-}
-
-/* Sets what the next copy of this thread's stack should have. */
-static void learn(struct thread_shared *thread, const struct stack *stack, const struct item *item)
-{
-    size_t now = thread->copy_bytes;
-    size_t wanted = COPY_SLACK_BYTES;
-    if (stack->top_avma > item->bytes_avma)
-        wanted += stack->top_avma - item->bytes_avma;
-    if (stack->end == STACK_CUT_COPY && wanted < 2 * item->bytes)
-        wanted = 2 * item->bytes;
-    if (wanted < now - now / 8) /* down slowly: the next deep call should not be cut */
-        wanted = now - now / 8;
-    thread->copy_bytes = wanted < COPY_LIMIT_BYTES ? wanted : COPY_LIMIT_BYTES;
-}
-
-static int add_frames(struct pipeline *pipeline, const struct item *item, uint32_t *ret_stack)
-{
-    const struct stack *stack = &pipeline->stack;
-    int error = array_room(&pipeline->frames, &pipeline->frame_capacity, stack->count);
-    for (size_t i = 0; i < stack->count && !error; i++) {
-        struct place place = place_of_frame(item->space, item->map, &stack->frames[i]);
-        if (!place.image && !place.space)
-            item->space->maps_stale = true;
-        else if (place.space)
-            space_find_perfmap(item->space, item->thread->tid);
-        error = profile_add_frame(pipeline->profile, &place, &pipeline->frames[i]);
     }
-    return error ? error : profile_add_stack(pipeline->profile, pipeline->frames, stack->count, ret_stack);
-}
-
-static int unwind_item(struct pipeline *pipeline, struct item *item)
-{
-    struct space *space = item->space;
-    if (!space->unwind)
-        space->unwind = unwind_space_new(pipeline->unwinder);
-    if (!space->unwind)
-        return -ENOMEM;
-    struct snapshot snapshot = {
-        .registers = item->registers,
-        .stack_start_avma = item->stack.start_avma,
-        .stack_end_avma = item->stack.end_avma,
-        .ranges = {{.avma = item->bytes_avma, .bytes = item->buffer, .size = item->bytes}},
-        .range_count = item->bytes ? 1 : 0,
-    };
-    struct memory_reader reader = {.read = read_target, .context = space};
-    return unwind_walk(pipeline->unwinder, space->unwind, &item->map->code, &snapshot, &reader, &pipeline->stack);
-}
-
-static int add_sample(struct pipeline *pipeline, struct item *item)
-{
-    struct pipeline_counters *counters = &pipeline->counters;
-    struct profile_sample sample = {.kind = SAMPLE_FAILED, .count = item->count, .ns = item->ns};
-    int error = find_thread(pipeline, item->thread);
-    if (!error)
-        error = strings_add(&pipeline->profile->strings, item->comm, &sample.thread_name);
-    if (error)
-        return error;
-    sample.thread = item->thread->profile_thread;
-    pipeline->profile->threads[sample.thread].name = sample.thread_name;
-    if (item->failure == FAILURE_NONE) {
-        error = unwind_item(pipeline, item);
-        if (error == -EINVAL)
-            item->failure = FAILURE_UNWIND;
-        else if (error)
-            return error;
-    }
-    if (item->failure == FAILURE_NONE) {
-        sample.kind = pipeline->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
-        counters->ends[pipeline->stack.end] += item->count;
-        counters->frames += pipeline->stack.count;
-        learn(item->thread, &pipeline->stack, item);
-        error = add_frames(pipeline, item, &sample.stack);
-    } else {
-        counters->failed[item->failure] += item->count;
-    }
-    counters->samples += item->count;
+    struct memory_reader target = {.read = read_target, .context = item->space};
+    struct memory_reader reader = snapfile ? snapfile_reader(snapfile, item->space, &target) : target;
+    enum failure failure = item->failure;
+    int error = digest_add(&pipeline->digest, item, &reader);
+    if (snapfile)
+        snapfile_add(snapfile, item, failure);
     pipeline->samples += item->count;
-    return error ? error : profile_add_sample(pipeline->profile, &sample);
+    return error;
 }
 
 static void *unwind_loop(void *context)
@@ -273,32 +180,29 @@ static void *unwind_loop(void *context)
     pthread_setname_np(pthread_self(), "unwind");
     struct item *item;
     while ((item = next_item(pipeline))) {
-        int error = 0;
-        if (item->kind == ITEM_SPACE_END)
-            space_close(item->space);
-        else
-            error = add_sample(pipeline, item);
+        int error = work(pipeline, item);
         if (error && !pipeline->error)
             pipeline->error = error;
         pipeline_give_back(pipeline, item);
     }
-    pipeline->counters.unwind_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
-    pipeline->counters.unwind = unwinder_counters(pipeline->unwinder);
+    digest_finish(&pipeline->digest, clock_read_ns(CLOCK_THREAD_CPUTIME_ID));
     return NULL;
 }
 
 /* ---- life ---- */
 
-int pipeline_start(const struct options *options, struct profile *profile, struct pipeline **ret_pipeline)
+int pipeline_start(const struct options *options, struct profile *profile, struct snapfile *snapfile,
+                   struct pipeline **ret_pipeline)
 {
     struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
     if (!pipeline)
         return -ENOMEM;
     pthread_mutex_init(&pipeline->mutex, NULL);
     pthread_cond_init(&pipeline->changed, NULL);
-    pipeline->profile = profile;
-    pipeline->unwinder = unwinder_new(options->unwind, options->max_depth);
-    int error = pipeline->unwinder ? -pthread_create(&pipeline->thread, NULL, unwind_loop, pipeline) : -ENOMEM;
+    pipeline->snapfile = snapfile;
+    int error = digest_init(&pipeline->digest, options->unwind, options->max_depth, profile);
+    if (!error)
+        error = -pthread_create(&pipeline->thread, NULL, unwind_loop, pipeline);
     if (error) {
         pipeline_free(pipeline);
         return error;
@@ -319,9 +223,9 @@ int pipeline_stop(struct pipeline *pipeline)
     return pipeline->error;
 }
 
-const struct pipeline_counters *pipeline_counters(const struct pipeline *pipeline)
+const struct digest_counters *pipeline_counters(const struct pipeline *pipeline)
 {
-    return &pipeline->counters;
+    return &pipeline->digest.counters;
 }
 
 uint64_t pipeline_samples(struct pipeline *pipeline)
@@ -340,9 +244,7 @@ void pipeline_free(struct pipeline *pipeline)
         free(item->buffer);
         free(item);
     }
-    unwinder_free(pipeline->unwinder);
-    stack_deinit(&pipeline->stack);
-    free(pipeline->frames);
+    digest_deinit(&pipeline->digest);
     pthread_cond_destroy(&pipeline->changed);
     pthread_mutex_destroy(&pipeline->mutex);
     free(pipeline);

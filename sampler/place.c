@@ -58,8 +58,6 @@ int place_name_all(struct profile *profile, const struct images *images, struct 
     struct symbolizer *symbolizer = symbolizer_new();
     if (!symbolizer)
         return -ENOMEM;
-    for (size_t i = 0; i < space_count; i++)
-        space_read_perfmap(spaces[i]);
     int error = 0;
     for (size_t i = 0; i < profile->frame_count && !error; i++) {
         if (i % ASK_FRAMES == 0 && is_cancelled(context))

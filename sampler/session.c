@@ -5,11 +5,12 @@
 #include "sampler/attach.h"
 #include "sampler/capture.h"
 #include "sampler/launch.h"
-#include "sampler/outfile.h"
 #include "sampler/pipeline.h"
 #include "sampler/place.h"
 #include "sampler/procfs.h"
+#include "sampler/results.h"
 #include "sampler/signals.h"
+#include "sampler/snapfile.h"
 #include "sampler/stats.h"
 
 #include <errno.h>
@@ -20,14 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-enum {
-    STATUS_TROUBLE = 1,
-    STATUS_BROKEN_PIPE = 128 + SIGPIPE,
-};
 
 enum { REAP_RETRY_MS = 20 };
 
@@ -35,8 +31,9 @@ enum { REAP_RETRY_MS = 20 };
 
 struct session {
     const struct options *options;
-    struct outfile output;
-    struct outfile stats_file;
+    struct results results;
+    struct outfile snapshots; /* fd -1: none */
+    struct snapfile *snapfile;
     struct launch launch;
     struct attached *attached; /* owned, options->pid_count */
     size_t attached_count;
@@ -69,21 +66,39 @@ static void tell(const struct session *session, const char *format, ...)
 
 /* ---- before ---- */
 
-static int open_outputs(struct session *session)
+/* A regular file: to others a write may wait for a reader, and the run with it. */
+static int open_snapshots(struct session *session)
 {
-    const struct options *options = session->options;
-    int error = outfile_open(options->output_path, &session->output);
+    const char *path = session->options->snapshots_path;
+    struct stat st;
+    int error = outfile_open(path, &session->snapshots);
     if (error) {
-        tell(session, "cannot write to %s: %s", options->output_path ? options->output_path : "standard output",
-             strerror(-error));
+        tell(session, "cannot write to %s: %s", path, strerror(-error));
         return error;
     }
-    if (!options->stats_path)
-        return 0;
-    error = outfile_open(options->stats_path, &session->stats_file);
-    if (error)
-        tell(session, "cannot write to %s: %s", options->stats_path, strerror(-error));
-    return error;
+    if (!session->snapshots.temporary_path || fstat(session->snapshots.fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        tell(session, "cannot save snapshots to %s: not a regular file", path);
+        return -EINVAL;
+    }
+    const struct outfile *others[] = {&session->results.output, &session->results.stats_file};
+    for (size_t i = 0; i < 2; i++) {
+        if (others[i]->path && strcmp(others[i]->path, session->snapshots.path) == 0) {
+            tell(session, "cannot save snapshots to %s: another output goes there", path);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+static int open_outputs(struct session *session)
+{
+    const char *name;
+    int error = results_open(&session->results, session->options, &name);
+    if (error) {
+        tell(session, "cannot write to %s: %s", name, strerror(-error));
+        return error;
+    }
+    return session->options->snapshots_path ? open_snapshots(session) : 0;
 }
 
 static int attach_all(struct session *session)
@@ -105,16 +120,6 @@ static int attach_all(struct session *session)
         session->attached_count++;
     }
     return 0;
-}
-
-/* Every thread costs two descriptors, every image one. The launched child was forked before and keeps its limits. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 /* On the thread that reaped: the capture thread, or ours. Read by us after the capture thread has ended. */
@@ -150,8 +155,10 @@ static int start_sampling(struct session *session)
     if (!session->profile || !session->images)
         return -ENOMEM;
     int error = tracer_new(note_exit, session, &session->tracer);
+    if (!error && options->snapshots_path)
+        error = snapfile_new(session->snapshots.fd, options, session->images, &session->snapfile);
     if (!error)
-        error = pipeline_start(options, session->profile, &session->pipeline);
+        error = pipeline_start(options, session->profile, session->snapfile, &session->pipeline);
     if (!error)
         error = capture_start(options, session->pipeline, session->images, session->tracer, targets, count,
                               options->program != NULL, session->ended_fd, &session->capture);
@@ -183,23 +190,11 @@ static void pass_on(const struct session *session, int signal)
         syscall(SYS_pidfd_send_signal, session->launch.pid_fd, signal, NULL, 0);
 }
 
-/* Stops as Ctrl-Z stops any program: by the signal's own action, which the kernel leaves out where nobody could
- * continue us. */
-static void stop_now(void)
-{
-    sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTSTP);
-    raise(SIGTSTP);
-    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
-    pthread_sigmask(SIG_BLOCK, &stop, NULL);
-}
-
 /* Ctrl-Z: everything of the target is let go before we stop. Another signal meanwhile comes first. */
 static void stop_self(struct session *session)
 {
     if (!session->capture || session->captured) {
-        stop_now();
+        signals_stop_self();
         return;
     }
     capture_ask_pause(session->capture);
@@ -214,7 +209,7 @@ static void stop_self(struct session *session)
     }
     clear_progress(session);
     if (fds[0].revents)
-        stop_now();
+        signals_stop_self();
     capture_resume(session->capture);
 }
 
@@ -329,39 +324,6 @@ static bool gives_up(void *context)
     return session->signals.received >= 2;
 }
 
-/* CPU time of threads for profiles in nanoseconds; the rest of the processes' time is that of threads which were never
- * seen. */
-static int add_cpu_times(struct session *session)
-{
-    const struct capture_result *result = capture_result(session->capture);
-    struct profile *profile = session->profile;
-    for (size_t i = 0; i < result->account.total_count; i++) {
-        const struct thread_total *total = &result->account.totals[i];
-        struct profile_thread thread = {.pid = total->shared->pid, .tid = total->shared->tid, .cpu_ns = total->cpu_ns};
-        int error = strings_add(&profile->strings, total->comm, &thread.name);
-        if (error)
-            return error;
-        if (total->shared->in_profile) {
-            profile->threads[total->shared->profile_thread] = thread;
-            continue;
-        }
-        uint32_t number;
-        error = profile_add_thread(profile, &thread, &number);
-        if (error)
-            return error;
-    }
-    if (result->account.cpu_ns_target > result->account.cpu_ns_threads && session->options->thread_count == 0) {
-        struct profile_thread exited = {.cpu_ns = result->account.cpu_ns_target - result->account.cpu_ns_threads};
-        uint32_t number;
-        int error = strings_add(&profile->strings, "[exited threads]", &exited.name);
-        if (!error)
-            error = profile_add_thread(profile, &exited, &number);
-        if (error)
-            return error;
-    }
-    return profile_scale_by_cpu(profile);
-}
-
 static int name_profile(struct session *session)
 {
     const struct options *options = session->options;
@@ -371,32 +333,35 @@ static int name_profile(struct session *session)
     int error = place_name_all(session->profile, session->images, spaces, space_count, gives_up, session);
     session->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
     if (!error && options->output.value_ns && options->mode == MODE_CPU)
-        error = add_cpu_times(session);
+        error = account_scale_profile(&capture_result(session->capture)->account, session->profile,
+                                      options->thread_count == 0);
     return error;
 }
 
 static int write_profile(struct session *session)
 {
-    const struct options *options = session->options;
     int error = name_profile(session);
     if (error)
         return error;
-    struct sink sink = {
-        .fd = session->output.fd, .is_cancelled = gives_up, .context = session, .cancel_fd = session->signals.fd};
-    options->format->write(session->profile, &options->output, &sink);
-    error = sink_finish(&sink);
-    return error ? error : outfile_commit(&session->output);
+    struct sink sink = {.is_cancelled = gives_up, .context = session, .cancel_fd = session->signals.fd};
+    return results_write_profile(&session->results, session->profile, &sink);
 }
 
-static int write_stats(struct session *session, const struct stats *stats)
+/* Before the names, since it needs the same perf maps and takes no time. False: it was asked for and is lost. */
+static bool finish_snapshots(struct session *session)
 {
-    struct strbuf text = {0};
-    stats_json(stats, &text);
-    int error = strbuf_error(&text);
+    if (!session->snapfile)
+        return true;
+    struct snapfile_totals totals = {.capture = capture_result(session->capture),
+                                     .tracer = tracer_counters(session->tracer)};
+    totals.spaces = capture_spaces(session->capture, &totals.space_count);
+    int error = snapfile_finish(session->snapfile, &totals);
     if (!error)
-        error = fileio_write(session->stats_file.fd, text.data, text.size);
-    strbuf_deinit(&text);
-    return error ? error : outfile_commit(&session->stats_file);
+        error = outfile_commit(&session->snapshots);
+    if (error)
+        tell(session, "cannot write to %s: %s", session->options->snapshots_path, strerror(-error));
+    outfile_deinit(&session->snapshots);
+    return !error;
 }
 
 /* The result of the whole in numbers, if there was one. */
@@ -407,12 +372,9 @@ static int tell_stats(struct session *session)
                           .pipeline = pipeline_counters(session->pipeline),
                           .tracer = tracer_counters(session->tracer),
                           .symbol_ns = session->symbol_ns};
-    int error = 0;
-    if (session->options->stats_path) {
-        error = write_stats(session, &stats);
-        if (error)
-            tell(session, "cannot write to %s: %s", session->options->stats_path, strerror(-error));
-    }
+    int error = results_write_stats(&session->results, &stats);
+    if (error)
+        tell(session, "cannot write to %s: %s", session->options->stats_path, strerror(-error));
     if (session->options->verbosity >= 0) {
         struct strbuf text = {0};
         stats_summary(&stats, &text);
@@ -437,7 +399,7 @@ static int tell_stats(struct session *session)
 static bool tell_refusals(struct session *session)
 {
     const struct capture_result *result = capture_result(session->capture);
-    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    const struct digest_counters *counters = pipeline_counters(session->pipeline);
     if (result->foreign_pid)
         tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->foreign_pid);
     if (result->refused_pid) {
@@ -450,10 +412,18 @@ static bool tell_refusals(struct session *session)
            counters->samples == counters->failed[FAILURE_FOREIGN] + counters->failed[FAILURE_NOT_ALLOWED];
 }
 
+/* A few samples can all have fallen into a program's first and last moments, when it has no memory of its own. */
+enum { TELLING_SAMPLES = 10 };
+
+static bool is_momentary(enum failure failure)
+{
+    return failure == FAILURE_EXEC || failure == FAILURE_NO_MAPS;
+}
+
 /* A profile of failures alone is written, and one that lacks threads, but not in silence. */
 static void tell_failures(const struct session *session)
 {
-    const struct pipeline_counters *counters = pipeline_counters(session->pipeline);
+    const struct digest_counters *counters = pipeline_counters(session->pipeline);
     enum failure most = FAILURE_NONE;
     uint64_t failed = 0;
     for (int i = FAILURE_NONE + 1; i < FAILURE_COUNT; i++) {
@@ -464,28 +434,30 @@ static void tell_failures(const struct session *session)
     int look_error = capture_result(session->capture)->look_error;
     if (look_error)
         tell(session, "warning: threads could not be looked at: %s", strerror(-look_error));
-    else if (failed && failed == counters->samples)
+    else if (failed && failed == counters->samples && (failed >= TELLING_SAMPLES || !is_momentary(most)))
         tell(session, "warning: no sample has a stack (%s)", failure_name(most));
 }
 
 static int finish_profile(struct session *session)
 {
+    size_t space_count;
+    struct space *const *spaces = capture_spaces(session->capture, &space_count);
+    for (size_t i = 0; i < space_count; i++)
+        space_read_perfmap(spaces[i]);
     bool nothing = tell_refusals(session);
+    bool saved = nothing || finish_snapshots(session);
     if (!nothing)
         tell_failures(session);
-    int status = nothing ? STATUS_TROUBLE : 0;
+    int status = nothing || !saved ? STATUS_TROUBLE : 0;
     int error = nothing ? 0 : write_profile(session);
-    if (error == -EPIPE) {
-        status = STATUS_BROKEN_PIPE; /* quiet, as programs are whose reader left */
-    } else if (error == -ECANCELED) {
-        tell(session, "interrupted: no profile was written");
-        status = STATUS_TROUBLE;
-    } else if (error) {
-        tell(session, "cannot write to %s: %s",
-             session->options->output_path ? session->options->output_path : "standard output", strerror(-error));
-        status = STATUS_TROUBLE;
+    if (error) {
+        struct strbuf line = {0};
+        status = results_explain(&session->results, error, &line);
+        if (line.data)
+            tell(session, "%s", line.data);
+        strbuf_deinit(&line);
     }
-    outfile_deinit(&session->output);
+    outfile_deinit(&session->results.output);
     if (tell_stats(session) && !status)
         status = STATUS_TROUBLE;
     return status;
@@ -523,7 +495,7 @@ static int prepare(struct session *session)
     const struct options *options = session->options;
     int error = open_outputs(session);
     if (!error && options->program) {
-        error = launch_prepare(options->program, session->output.fd == STDOUT_FILENO, &session->launch);
+        error = launch_prepare(options->program, session->results.output.fd == STDOUT_FILENO, &session->launch);
         if (error)
             tell(session, "cannot start a process: %s", strerror(-error));
     }
@@ -531,7 +503,9 @@ static int prepare(struct session *session)
         error = attach_all(session);
     if (error)
         return error;
-    raise_descriptor_limit();
+    /* Every thread costs two descriptors, every image one. The launched child was forked before and keeps its limits.
+     */
+    fileio_raise_limit();
     error = signals_init(&session->signals);
     if (error)
         tell(session, "cannot set up signals: %s", strerror(-error));
@@ -580,16 +554,17 @@ static void session_deinit(struct session *session)
     free(session->attached);
     if (session->ended_fd >= 0)
         close(session->ended_fd);
-    outfile_deinit(&session->output);
-    outfile_deinit(&session->stats_file);
+    snapfile_free(session->snapfile);
+    outfile_deinit(&session->snapshots);
+    results_deinit(&session->results);
 }
 
 int session_run(const struct options *options)
 {
     struct session session = {
         .options = options,
-        .output = {.fd = -1},
-        .stats_file = {.fd = -1},
+        .results = {.output = {.fd = -1}, .stats_file = {.fd = -1}},
+        .snapshots = {.fd = -1},
         .launch = {.pid = -1, .pid_fd = -1, .go_fd = -1, .outcome_fd = -1},
         .signals = {.fd = -1},
         .ended_fd = -1,

@@ -31,7 +31,8 @@ int signals_init(struct signals *signals)
     sigaddset(&blocked, SIGCHLD); /* read by the tracer */
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction by_default = {.sa_handler = SIG_DFL};
-    if (sigaction(SIGPIPE, &ignore, NULL) < 0 ||
+    if (sigaction(SIGPIPE, &ignore, NULL) < 0 || /* what they stand for are errors of write, and told as such */
+        sigaction(SIGXFSZ, &ignore, NULL) < 0 ||
         sigaction(SIGCHLD, &by_default, NULL) < 0) /* ignored, it would lose the program's status */
         return -errno;
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) < 0)
@@ -45,6 +46,16 @@ void signals_deinit(struct signals *signals)
     if (signals->fd >= 0)
         close(signals->fd);
     signals->fd = -1;
+}
+
+void signals_stop_self(void)
+{
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
 }
 
 int signals_next(struct signals *signals)

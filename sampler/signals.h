@@ -14,6 +14,10 @@ struct signals {
 int signals_init(struct signals *signals); /* 0 or a negative errno */
 void signals_deinit(struct signals *signals);
 
+/* Stops as Ctrl-Z stops any program: by the signal's own action, which the kernel leaves out where nobody could
+ * continue us. For SIGTSTP. */
+void signals_stop_self(void);
+
 /* The next signal (SIGINT, SIGTERM, SIGHUP, SIGTSTP), or 0 when there is none. */
 int signals_next(struct signals *signals);
 

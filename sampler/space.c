@@ -25,15 +25,27 @@ static int open_task_file(int proc_fd, pid_t tid, const char *file)
     return openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
 }
 
-int space_new(pid_t pid, int proc_fd, pid_t tid, uint32_t number, struct space **ret_space)
+int space_new_saved(pid_t pid, uint32_t number, struct space **ret_space)
 {
     struct space *space = calloc(1, sizeof(*space));
     if (!space)
         return -ENOMEM;
     space->number = number;
     space->pid = pid;
-    space->perfmap_fd = -1;
+    space->proc_fd = -1;
+    space->mem_fd = -1;
     space->statm_fd = -1;
+    space->perfmap_fd = -1;
+    *ret_space = space;
+    return 0;
+}
+
+int space_new(pid_t pid, int proc_fd, pid_t tid, uint32_t number, struct space **ret_space)
+{
+    struct space *space;
+    int no_memory = space_new_saved(pid, number, &space);
+    if (no_memory)
+        return no_memory;
     space->proc_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, 3);
     space->mem_fd = open_task_file(proc_fd, tid, "mem");
     if (space->proc_fd < 0 || space->mem_fd < 0) {
@@ -139,6 +151,25 @@ static int add_region(const struct space *space, pid_t tid, struct images *image
     map->regions[number] = region;
     map->code.count++;
     return 0;
+}
+
+struct address_map *address_map_new(size_t regions, size_t extents)
+{
+    struct address_map *map = calloc(1, sizeof(*map));
+    if (!map)
+        return NULL;
+    map->references = 1;
+    map->regions = calloc(regions + 1, sizeof(*map->regions));
+    map->region_images = calloc(regions + 1, sizeof(*map->region_images));
+    map->extents = calloc(extents + 1, sizeof(*map->extents));
+    if (!map->regions || !map->region_images || !map->extents) {
+        address_map_unref(map);
+        return NULL;
+    }
+    map->code.regions = map->regions;
+    map->code.count = regions;
+    map->extent_count = extents;
+    return map;
 }
 
 struct address_map *address_map_ref(struct address_map *map)

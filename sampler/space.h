@@ -69,6 +69,9 @@ struct address_map {
 int space_new(pid_t pid, int proc_fd, pid_t tid, uint32_t number, struct space **ret_space);
 void space_free(struct space *space);
 
+/* A space of a process that is not there, from a file: without descriptors. Returns 0 or -ENOMEM. */
+int space_new_saved(pid_t pid, uint32_t number, struct space **ret_space);
+
 /* Closes what needs the process; perf map contents read so far and its descriptor stay. Called by the unwinding thread.
  */
 void space_close(struct space *space);
@@ -85,6 +88,10 @@ uint64_t space_counter(const struct space *space);
  * another's while we read; -EACCES).
  */
 int space_read_maps(const struct space *space, pid_t tid, struct images *images, struct address_map **ret_map);
+
+/* Room for so many regions (code.count, all zero) and extents, for a reader of saved maps to fill. One reference; NULL:
+ * no memory. */
+struct address_map *address_map_new(size_t regions, size_t extents);
 
 struct address_map *address_map_ref(struct address_map *map);
 void address_map_unref(struct address_map *map); /* NULL is fine */

@@ -13,7 +13,7 @@
 struct stats {
     const struct options *options;
     const struct capture_result *capture;
-    const struct pipeline_counters *pipeline;
+    const struct digest_counters *pipeline;
     const struct tracer_counters *tracer;
     uint64_t symbol_ns; /* CPU time for names */
 };

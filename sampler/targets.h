@@ -25,6 +25,7 @@ struct thread_shared {
     atomic_size_t copy_bytes; /* how much of the stack the next copy should have; set by the unwinder */
     bool in_profile;          /* the unwinding thread's, until it has ended */
     uint32_t profile_thread;  /* likewise */
+    uint32_t saved_number;    /* likewise: its number in the snapshot file; 0: none yet */
 };
 
 struct thread {

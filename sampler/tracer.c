@@ -166,36 +166,61 @@ static size_t read_memory(pid_t pid, uint64_t start, uint64_t end, uint8_t *buff
 }
 
 /*
- * Copies the stack from the red zone upward. The page below the stack pointer's may be a guard page, which would fail
- * the whole read; and how a read that meets a hole is cut is the kernel's affair, so it is cut at pages by us when it
- * was short.
+ * Copies a stack from the red zone below `sp` upward, to `limit_avma` at most (0: no limit). The page below the stack
+ * pointer's may be a guard page, which would fail the whole read; and how a read that meets a hole is cut is the
+ * kernel's affair, so it is cut at pages by us when it was short. Returns how many bytes, from *ret_start.
  */
-static void read_stack(struct tracer_request *request)
+static size_t read_stack(pid_t tid, uint64_t sp, uint64_t limit_avma, uint8_t *buffer, size_t size, uint64_t *ret_start)
 {
-    uint64_t sp = request->registers.value[REGISTER_RSP];
     uint64_t start = sp - capture_arch.red_zone_bytes;
     if (sp < capture_arch.red_zone_bytes)
         start = sp;
-    uint64_t end = start + request->buffer_bytes;
+    uint64_t end = start + size;
     if (end < start)
         end = UINT64_MAX;
-    if (request->stack_start_avma <= sp && sp < request->stack_end_avma && end > request->stack_end_avma)
-        end = request->stack_end_avma;
-    size_t got = read_memory(request->tid, start, end, request->buffer);
+    if (limit_avma && end > limit_avma)
+        end = limit_avma;
+    size_t got = read_memory(tid, start, end, buffer);
     if (got == 0 && start / PAGE_BYTES != sp / PAGE_BYTES) {
         start = sp;
-        got = read_memory(request->tid, start, end, request->buffer);
+        got = read_memory(tid, start, end, buffer);
     }
     while (got < end - start) {
         uint64_t at = start + got;
         uint64_t page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
-        size_t more = read_memory(request->tid, at, page_end < end ? page_end : end, request->buffer + got);
+        size_t more = read_memory(tid, at, page_end < end ? page_end : end, buffer + got);
         if (more == 0)
             break;
         got += more;
     }
-    request->bytes_avma = start;
-    request->bytes = got;
+    *ret_start = start;
+    return got;
+}
+
+/* The stack that a signal handler's own one leads to. */
+static void read_other_stack(struct tracer_request *request)
+{
+    uint64_t place = request->interrupted_sp_at_avma;
+    uint64_t sp;
+    request->other_bytes = 0;
+    if (!request->other_buffer || place < request->bytes_avma || request->bytes < sizeof(sp) ||
+        place - request->bytes_avma > request->bytes - sizeof(sp))
+        return;
+    memcpy(&sp, request->buffer + (place - request->bytes_avma), sizeof(sp));
+    /* Above the handler's, in what is copied already or would be by a larger copy. */
+    bool is_same = sp >= request->bytes_avma && sp < request->stack_end_avma;
+    if (!is_same)
+        request->other_bytes =
+            read_stack(request->tid, sp, 0, request->other_buffer, request->buffer_bytes, &request->other_avma);
+}
+
+static void read_stacks(struct tracer_request *request)
+{
+    uint64_t sp = request->registers.value[REGISTER_RSP];
+    bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
+    request->bytes = read_stack(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
+                                request->buffer_bytes, &request->bytes_avma);
+    read_other_stack(request);
 }
 
 static enum tracer_outcome capture(struct tracer_request *request)
@@ -213,7 +238,7 @@ static enum tracer_outcome capture(struct tracer_request *request)
      * memory is gone. */
     char byte;
     request->memory_gone = request->mem_fd >= 0 && pread(request->mem_fd, &byte, 1, 0) == 0;
-    read_stack(request);
+    read_stacks(request);
     return TRACER_CAPTURED;
 }
 
@@ -276,6 +301,7 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
     }
     if (slot->request) {
         slot->request->stopped_ns = now_ns - slot->interrupted_ns;
+        slot->request->released_ns = now_ns;
         tracer->counters.stops++;
         histogram_add(&tracer->counters.stop_ns, slot->request->stopped_ns);
     }

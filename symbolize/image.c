@@ -139,6 +139,13 @@ static bool section_has_name(const struct image *image, const Elf64_Shdr *header
            memcmp(found, name, name_bytes) == 0;
 }
 
+static enum image_compression section_compression(const Elf64_Shdr *header, const char *name)
+{
+    if (header->sh_flags & SHF_COMPRESSED)
+        return IMAGE_COMPRESSED;
+    return strncmp(name, ".zdebug_", strlen(".zdebug_")) == 0 ? IMAGE_COMPRESSED_GNU : IMAGE_STORED;
+}
+
 bool image_find_section(const struct image *image, const char *name, struct image_section *ret_section)
 {
     struct section_cursor cursor = {.image = image};
@@ -150,8 +157,10 @@ bool image_find_section(const struct image *image, const char *name, struct imag
             continue;
         if (!is_inside(image, header->sh_offset, header->sh_size) || header->sh_addr > UINT64_MAX - header->sh_size)
             return false;
-        *ret_section =
-            (struct image_section){.off = header->sh_offset, .svma = header->sh_addr, .bytes = header->sh_size};
+        *ret_section = (struct image_section){.off = header->sh_offset,
+                                              .svma = header->sh_addr,
+                                              .bytes = header->sh_size,
+                                              .compression = section_compression(header, name)};
         return true;
     }
     return false;

@@ -6,8 +6,9 @@
  * linker gave them (`_svma`, what symbols and unwind tables speak of); addresses in a target are `_avma`.
  *
  * Every number of the file is checked against the file's size before it is used: a truncated or hostile file gives an
- * image without segments or without that section, never a fault, a hang or an allocation larger than the file. The file
- * is read with pread and never mapped, because a file that shrinks under a mapping would kill the sampler by SIGBUS.
+ * image without segments or without that section, never a fault, a hang or an allocation larger than the file (but for
+ * what image_load_section inflates). The file is read with pread and never mapped, because a file that shrinks under a
+ * mapping would kill the sampler by SIGBUS.
  *
  * Immutable after opening; any thread may read it. Format: System V ABI and its AMD64 supplement (ELF-64, little
  * endian).
@@ -29,11 +30,19 @@ struct image_segment {
     bool executable;
 };
 
+/* How the bytes of a section are stored. */
+enum image_compression {
+    IMAGE_STORED,
+    IMAGE_COMPRESSED,    /* SHF_COMPRESSED: an Elf64_Chdr, then the stream */
+    IMAGE_COMPRESSED_GNU /* the older form, named .zdebug_*: "ZLIB", the size as a big-endian number, the stream */
+};
+
 /* A piece of the image that lies wholly inside the file. */
 struct image_section {
     uint64_t off;
     uint64_t svma;
-    uint64_t bytes;
+    uint64_t bytes; /* in the file */
+    enum image_compression compression;
 };
 
 /* What the bytes are. Anything but IMAGE_ELF has no segments and no sections: only the file can name its frames. */
@@ -97,6 +106,15 @@ bool image_bias(const struct image *image, uint64_t start_avma, uint64_t map_off
 
 /* A section by name (".eh_frame"), through the section headers. false: none, empty, SHT_NOBITS or outside the file. */
 bool image_find_section(const struct image *image, const char *name, struct image_section *ret_section);
+
+/*
+ * The section's content, decompressed (zlib only), in memory from malloc for the caller to free. Returns 0; -ENODATA
+ * when it is empty, larger than `max_bytes`, damaged, or compressed in another way; -ENOMEM. A compressed section that
+ * claims more than 256 times its bytes in the file is taken for damaged, and no more than what it claims is ever
+ * written.
+ */
+int image_load_section(const struct image *image, const struct image_section *section, size_t max_bytes,
+                       uint8_t **ret_data, size_t *ret_bytes);
 
 /*
  * Section headers that lie wholly in the file; 0 when they do not, or are more than 131,072. Libraries that read the

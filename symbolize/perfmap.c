@@ -42,7 +42,8 @@ struct perfmap {
     size_t names_bytes;
     size_t names_capacity;
 
-    char *partial; /* the last line, while its newline has not come; what exceeds MAX_LINE_BYTES is dropped */
+    /* The last line, while its newline has not come; what exceeds MAX_LINE_BYTES is dropped. NULL: there was none. */
+    char *partial;
     size_t partial_bytes;
 
     struct piece *pieces; /* sorted, disjoint */
@@ -59,11 +60,6 @@ struct perfmap *perfmap_new(void)
     if (!map)
         return NULL;
     map->sorted = true;
-    map->partial = malloc(MAX_LINE_BYTES);
-    if (!map->partial) {
-        free(map);
-        return NULL;
-    }
     return map;
 }
 
@@ -131,12 +127,17 @@ static int add_line(struct perfmap *map, const char *text, const char *end)
     return 0;
 }
 
-static void keep_partial(struct perfmap *map, const char *bytes, size_t size)
+static int keep_partial(struct perfmap *map, const char *bytes, size_t size)
 {
+    if (!map->partial)
+        map->partial = malloc(MAX_LINE_BYTES);
+    if (!map->partial)
+        return -ENOMEM;
     size_t room = MAX_LINE_BYTES - map->partial_bytes;
     size_t kept = size < room ? size : room;
     memcpy(map->partial + map->partial_bytes, bytes, kept);
     map->partial_bytes += kept;
+    return 0;
 }
 
 int perfmap_add(struct perfmap *map, const char *bytes, size_t size)
@@ -144,14 +145,12 @@ int perfmap_add(struct perfmap *map, const char *bytes, size_t size)
     const char *end = bytes + size;
     while (bytes < end) {
         const char *newline = memchr(bytes, '\n', (size_t)(end - bytes));
-        if (!newline) {
-            keep_partial(map, bytes, (size_t)(end - bytes));
-            return 0;
-        }
+        if (!newline)
+            return keep_partial(map, bytes, (size_t)(end - bytes));
         int error;
         if (map->partial_bytes > 0) {
-            keep_partial(map, bytes, (size_t)(newline - bytes));
-            error = add_line(map, map->partial, map->partial + map->partial_bytes);
+            error = keep_partial(map, bytes, (size_t)(newline - bytes));
+            error = error ? error : add_line(map, map->partial, map->partial + map->partial_bytes);
             map->partial_bytes = 0;
         } else {
             error = add_line(map, bytes, newline);
@@ -337,6 +336,13 @@ bool perfmap_find(struct perfmap *map, uint64_t avma, struct perfmap_entry *ret_
 size_t perfmap_lines(const struct perfmap *map)
 {
     return map->count;
+}
+
+void perfmap_get_line(const struct perfmap *map, size_t index, struct perfmap_entry *ret_entry)
+{
+    const struct line *line = &map->lines[index];
+    *ret_entry =
+        (struct perfmap_entry){.start_avma = line->start, .end_avma = line->end, .name = map->names + line->name_at};
 }
 
 size_t perfmap_skipped(const struct perfmap *map)

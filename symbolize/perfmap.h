@@ -58,4 +58,8 @@ bool perfmap_find(struct perfmap *map, uint64_t avma, struct perfmap_entry *ret_
 size_t perfmap_lines(const struct perfmap *map);   /* good lines so far */
 size_t perfmap_skipped(const struct perfmap *map); /* lines that were not */
 
+/* Good line `index` (below perfmap_lines), in the order of the file, as it stands there: later lines may have parts of
+ * its range. */
+void perfmap_get_line(const struct perfmap *map, size_t index, struct perfmap_entry *ret_entry);
+
 #endif

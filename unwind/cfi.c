@@ -110,12 +110,12 @@ static const struct rule *keep(struct cfi *cfi, const struct image *image, uint6
                          &compiled->rule, &compiled->general, compiled->ops, compiled->op_count);
 }
 
-/* A rule without contents, for one address. */
-static void compile_nothing(struct cfi *cfi, enum rule_kind kind, uint64_t svma)
+/* A rule without contents, for [start, end). */
+static void compile_nothing(struct cfi *cfi, enum rule_kind kind, uint64_t start_svma, uint64_t end_svma)
 {
     cfi->compiled.rule = (struct rule){.kind = (uint8_t)kind};
-    cfi->compiled.start_svma = svma;
-    cfi->compiled.end_svma = svma + 1;
+    cfi->compiled.start_svma = start_svma;
+    cfi->compiled.end_svma = end_svma;
     cfi->compiled.op_count = 0;
 }
 
@@ -134,8 +134,15 @@ static const struct rule *make_rule(struct cfi *cfi, const struct image *image, 
             return rule;
         if (rulecompiler_run(cfi->compiler, table, &function, svma, &cfi->compiled) < 0)
             return NULL;
+    } else if (err == -ENOENT) {
+        uint64_t end_svma = svma + 1;
+        cfitable_gap(table, svma, &function.start_svma, &end_svma);
+        const struct rule *rule = rulecache_find_row(&cfi->cache, image, function.start_svma, svma);
+        if (rule)
+            return rule;
+        compile_nothing(cfi, RULE_NONE, function.start_svma, end_svma);
     } else {
-        compile_nothing(cfi, err == -ENOENT ? RULE_NONE : RULE_BAD, svma);
+        compile_nothing(cfi, RULE_BAD, svma, svma + 1);
     }
     cfi->counters.compiled++;
     cfi->counters.uncovered += cfi->compiled.rule.kind == RULE_NONE;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { LEB_BYTES_MAX = 16, AUGMENTATION_BYTES_MAX = 16 /* with its NUL */ };
+
 uint64_t cfi_read_number(struct cfi_reader *reader, size_t size)
 {
     uint64_t value = 0;
@@ -25,7 +27,9 @@ static uint64_t read_leb(struct cfi_reader *reader, unsigned *ret_shift, uint8_t
         if (shift < 64)
             value |= (uint64_t)(byte & 0x7f) << shift;
         shift += 7;
-    } while (byte & 0x80);
+        if (shift > 7 * LEB_BYTES_MAX)
+            reader->bad = true;
+    } while ((byte & 0x80) && !reader->bad);
     *ret_shift = shift;
     *ret_last = byte;
     return value;
@@ -90,6 +94,17 @@ uint64_t cfi_read_pointer(struct cfi_reader *reader, uint8_t encoding, uint64_t 
     }
 }
 
+/* .debug_frame: what stands in cie_distance becomes what .eh_frame would say. */
+static bool distance_from_offset(struct cfi_head *head, uint64_t section_off, size_t id_bytes)
+{
+    if (head->cie_distance == (id_bytes == 4 ? UINT32_MAX : UINT64_MAX)) {
+        head->cie_distance = 0;
+        return true;
+    }
+    head->cie_distance = section_off + head->id_off - head->cie_distance;
+    return head->cie_distance != 0;
+}
+
 enum cfi_head_answer cfi_head_read(struct cfi_bytes bytes, size_t off, struct cfi_head *ret_head)
 {
     if (off > bytes.size)
@@ -110,6 +125,8 @@ enum cfi_head_answer cfi_head_read(struct cfi_bytes bytes, size_t off, struct cf
     struct cfi_head head = {.id_off = reader.position, .end_off = reader.position + (size_t)length};
     head.cie_distance = cfi_read_number(&reader, id_bytes);
     head.content_off = reader.position;
+    if (bytes.format == CFI_DEBUG_FRAME && !distance_from_offset(&head, bytes.svma, id_bytes))
+        return CFI_HEAD_BAD;
     *ret_head = head;
     return CFI_HEAD_ENTRY;
 }
@@ -141,18 +158,35 @@ static bool read_augmentation(struct cfi_reader *reader, const char *letters, st
     return !reader->bad;
 }
 
+/* Version, augmentation string (left for the caller), and in version 4 the sizes of addresses and segment selectors. */
+static bool read_cie_start(struct cfi_reader *reader, const char **ret_letters, uint64_t *ret_version)
+{
+    uint64_t version = cfi_read_number(reader, 1);
+    bool is_debug = reader->bytes.format == CFI_DEBUG_FRAME;
+    if (version != 1 && version != 3 && !(version == 4 && is_debug))
+        return false;
+    const char *letters = (const char *)reader->bytes.data + reader->position;
+    size_t room = reader->bytes.size - reader->position;
+    const char *end = memchr(letters, '\0', room < AUGMENTATION_BYTES_MAX ? room : AUGMENTATION_BYTES_MAX);
+    if (!end)
+        return false;
+    reader->position += (size_t)(end - letters) + 1;
+    if (version == 4 && (cfi_read_number(reader, 1) != 8 || cfi_read_number(reader, 1) != 0))
+        return false;
+    *ret_letters = letters;
+    *ret_version = version;
+    return true;
+}
+
 bool cfi_cie_read(struct cfi_bytes bytes, const struct cfi_head *head, struct cfi_cie *ret_cie)
 {
     bytes.size = head->end_off;
     struct cfi_reader reader = {.bytes = bytes, .position = head->content_off};
     struct cfi_cie cie = {.pointer_encoding = PE_ABSPTR};
-    uint64_t version = cfi_read_number(&reader, 1);
-    if (version != 1 && version != 3)
+    const char *letters;
+    uint64_t version;
+    if (!read_cie_start(&reader, &letters, &version))
         return false;
-    const char *letters = (const char *)bytes.data + reader.position;
-    if (!memchr(letters, '\0', bytes.size - reader.position))
-        return false;
-    reader.position += strlen(letters) + 1;
     cie.code_align = cfi_read_uleb(&reader);
     cie.data_align = cfi_read_sleb(&reader);
     uint64_t return_column = version == 1 ? cfi_read_number(&reader, 1) : cfi_read_uleb(&reader);
@@ -171,6 +205,8 @@ bool cfi_cie_read(struct cfi_bytes bytes, const struct cfi_head *head, struct cf
         return false;
     if (!cie.sized)
         cie.program_off = reader.position;
+    if (bytes.format == CFI_DEBUG_FRAME && (cie.pointer_encoding & 0xf0U) != PE_ABSPTR)
+        return false;
     *ret_cie = cie;
     return true;
 }

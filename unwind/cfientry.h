@@ -1,6 +1,7 @@
 /*
- * Parsing of the entries of .eh_frame: CIEs, FDEs, and the pointers and programs in them. Works on bytes from a file
- * that may be damaged or hostile: every length is checked against the bytes at hand, and nothing is read outside them.
+ * Parsing of the entries of .eh_frame and .debug_frame: CIEs, FDEs, and the pointers and programs in them. Works on
+ * bytes from a file that may be damaged or hostile: every length is checked against the bytes at hand, and nothing is
+ * read outside them.
  *
  * Format: Linux Standard Base Core 5.0, chapter 10.6 (Exception Frames); DWARF 5, section 6.4.
  */
@@ -11,11 +12,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of an image and the linker address of the first one. */
+/*
+ * The two sections differ in how a CIE is known (id 0, or all ones), in what an FDE's CIE pointer counts from (itself,
+ * or the section's start) and in how addresses are written (as the CIE says, or as they are).
+ */
+enum cfi_format { CFI_EH_FRAME, CFI_DEBUG_FRAME };
+
+/* Bytes of an image and where the first one is: its linker address, or in .debug_frame its offset in the section. */
 struct cfi_bytes {
     const uint8_t *data; /* borrowed */
     size_t size;
     uint64_t svma;
+    enum cfi_format format;
 };
 
 /* A reading position. After a read beyond the end `bad` stays set, and every further read gives 0. */
@@ -27,6 +35,7 @@ struct cfi_reader {
 
 /* Little-endian number of 1, 2, 4 or 8 bytes. */
 uint64_t cfi_read_number(struct cfi_reader *reader, size_t size);
+/* LEB128 of at most 16 bytes, of which 64 bits count. */
 uint64_t cfi_read_uleb(struct cfi_reader *reader);
 int64_t cfi_read_sleb(struct cfi_reader *reader);
 
@@ -44,7 +53,7 @@ struct cfi_head {
     size_t id_off;         /* where the CIE id or CIE pointer stands; an FDE's CIE starts at id_off - cie_distance */
     size_t content_off;    /* behind it */
     size_t end_off;        /* where the next entry starts */
-    uint64_t cie_distance; /* 0: this is a CIE */
+    uint64_t cie_distance; /* 0: this is a CIE. Modulo 2^64: in .debug_frame a CIE may stand behind its FDEs */
 };
 
 enum cfi_head_answer { CFI_HEAD_ENTRY, CFI_HEAD_TERMINATOR, CFI_HEAD_BAD };
@@ -53,7 +62,7 @@ enum cfi_head_answer cfi_head_read(struct cfi_bytes bytes, size_t off, struct cf
 struct cfi_cie {
     uint64_t code_align;
     int64_t data_align;
-    uint8_t pointer_encoding; /* of the FDE's addresses */
+    uint8_t pointer_encoding; /* of the FDE's addresses; in .debug_frame never relative to anything */
     bool sized;               /* augmentation 'z' */
     bool signal;              /* augmentation 'S': the frame that it calls back into was interrupted */
     size_t program_off;       /* up to the entry's end */
@@ -65,7 +74,10 @@ struct cfi_fde {
     size_t program_off;
 };
 
-/* false: damaged, of an unknown version or augmentation, or its return address is not in column 16. */
+/*
+ * false: damaged, of an unknown version or augmentation (or with a string of 16 letters or more: nobody's), its return
+ * address is not in column 16, or its addresses do not have 8 bytes.
+ */
 bool cfi_cie_read(struct cfi_bytes bytes, const struct cfi_head *head, struct cfi_cie *ret_cie);
 bool cfi_fde_read(struct cfi_bytes bytes, const struct cfi_head *head, const struct cfi_cie *cie,
                   struct cfi_fde *ret_fde);

@@ -2,13 +2,14 @@
 
 #include "common/array.h"
 #include "unwind/cfientry.h"
+#include "unwind/cfiindex.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Nothing real comes near; a limit for what a sparse file may claim. */
-enum { SECTION_BYTES_MAX = 1 << 30 };
+/* .debug_frame, decompressed. The largest programs that have nothing else come near a tenth of it. */
+enum { DEBUG_FRAME_BYTES_MAX = 1 << 26 };
 /*
  * Of one function's CIE or FDE. An evaluator may need some 300 bytes for each byte of a program (remember_state), and
  * some nanoseconds; the largest in a Debian installation has 30 KB.
@@ -17,25 +18,29 @@ enum { ENTRY_BYTES_MAX = 1 << 16 };
 /* All normalised entries of one image. */
 enum { NORMALISED_BYTES_MAX = 1 << 28 };
 
-/* Addresses relative to the table's base. This is the layout of the search table in PT_GNU_EH_FRAME, too. */
-struct index_entry {
-    int32_t start;
-    int32_t fde;
-};
-
 /* What cfitable_find made of an entry. */
 struct function_record {
-    int error; /* 0 or -EINVAL */
-    struct cfi_function function;
+    int error;                    /* 0 or -EINVAL */
+    struct cfi_function function; /* end_svma 0: not even the range could be read */
+};
+
+/* In the order in which they are asked. */
+enum source_kind { SOURCE_SEARCH, SOURCE_EH_FRAME, SOURCE_DEBUG_FRAME, SOURCE_COUNT };
+
+/* One index and where its entries are. */
+struct source {
+    bool built;
+    struct cfiindex index;
+    uint32_t *record_of; /* per span: index into records plus 1; 0: not parsed yet. NULL for an empty index */
+    enum cfi_format format;
+    struct image_section section; /* .debug_frame */
+    uint8_t *data;                /* .debug_frame that is compressed in the file; else NULL */
+    size_t data_bytes;
 };
 
 struct cfitable {
     const struct image *image;
-    uint64_t base_svma;
-    struct index_entry *entries;
-    size_t count;
-    size_t capacity;
-    uint32_t *record_of; /* per entry: index into records plus 1; 0: not parsed yet. NULL for an empty table */
+    struct source sources[SOURCE_COUNT];
     struct function_record *records;
     size_t record_count;
     size_t record_capacity;
@@ -46,198 +51,54 @@ struct cfitable {
     size_t scratch_capacity;
 };
 
-/* ---- the index ---- */
+/* ---- sources ---- */
 
-static int read_section(const struct image *image, const struct image_section *section, uint8_t **ret_data)
+static int read_debug_frame(struct source *source, const struct image *image)
 {
-    if (section->bytes == 0 || section->bytes > SECTION_BYTES_MAX)
-        return -ENODATA;
-    uint8_t *data = malloc((size_t)section->bytes);
-    if (!data)
-        return -ENOMEM;
-    if (image_read_off(image, section->off, data, (size_t)section->bytes) < 0) {
-        free(data);
-        return -ENODATA;
-    }
-    *ret_data = data;
-    return 0;
-}
-
-static bool entries_are_sorted(const struct index_entry *entries, size_t count)
-{
-    for (size_t i = 1; i < count; i++) {
-        if (entries[i].start < entries[i - 1].start)
-            return false;
-    }
-    return true;
-}
-
-/* PT_GNU_EH_FRAME: version, three encodings, pointer to .eh_frame, number of entries, entries. */
-struct search_header {
-    uint64_t eh_frame_svma; /* 0: not said */
-    bool has_table;
-    uint64_t count;
-    size_t table_off;
-};
-
-static bool search_header_read(const uint8_t *data, const struct image_section *section, struct search_header *ret)
-{
-    struct cfi_reader reader = {.bytes = {.data = data, .size = (size_t)section->bytes, .svma = section->svma}};
-    uint64_t version = cfi_read_number(&reader, 1);
-    uint8_t frame_encoding = (uint8_t)cfi_read_number(&reader, 1);
-    uint8_t count_encoding = (uint8_t)cfi_read_number(&reader, 1);
-    uint8_t table_encoding = (uint8_t)cfi_read_number(&reader, 1);
-    if (reader.bad || version != 1)
-        return false;
-    struct search_header header = {0};
-    header.eh_frame_svma = cfi_read_pointer(&reader, frame_encoding, section->svma);
-    if (reader.bad)
-        return false;
-    if (count_encoding == PE_UDATA4 && table_encoding == (PE_DATAREL | PE_SDATA4)) {
-        header.count = cfi_read_number(&reader, 4);
-        header.table_off = reader.position;
-        size_t room = reader.bytes.size - reader.position;
-        header.has_table = !reader.bad && header.count > 0 && header.count <= room / sizeof(struct index_entry);
-    }
-    *ret = header;
-    return true;
-}
-
-/* 0, -ENODATA when there is no table to trust, -ENOMEM. */
-static int index_from_header(struct cfitable *table)
-{
-    struct image_section section;
-    if (!image_find_eh_frame_hdr(table->image, &section))
-        return -ENODATA;
-    uint8_t *data = NULL;
-    int err = read_section(table->image, &section, &data);
+    source->format = CFI_DEBUG_FRAME;
+    if (!image_find_section(image, ".debug_frame", &source->section) &&
+        !image_find_section(image, ".zdebug_frame", &source->section))
+        return 0;
+    uint8_t *data;
+    size_t size;
+    int err = image_load_section(image, &source->section, DEBUG_FRAME_BYTES_MAX, &data, &size);
     if (err)
-        return err;
-    struct search_header header;
-    err = -ENODATA;
-    if (!search_header_read(data, &section, &header) || !header.has_table)
-        goto out;
-    err = array_room(&table->entries, &table->capacity, (size_t)header.count);
-    if (err)
-        goto out;
-    memcpy(table->entries, data + header.table_off, (size_t)header.count * sizeof(*table->entries));
-    if (entries_are_sorted(table->entries, (size_t)header.count)) {
-        table->count = (size_t)header.count;
-        table->base_svma = section.svma;
-    } else {
-        err = -ENODATA;
+        return err == -ENOMEM ? err : 0;
+    err = cfiindex_read_debug_frame(&source->index, image, data, size);
+    if (!err && source->index.count > 0 && source->section.compression != IMAGE_STORED) {
+        source->data = data;
+        source->data_bytes = size;
+        return 0;
     }
-out:
     free(data);
     return err;
 }
 
-/* .eh_frame by its section header, or by what PT_GNU_EH_FRAME says when there are no section headers. */
-static bool find_eh_frame(const struct image *image, struct image_section *ret_section, bool *ret_whole)
+static void source_deinit(struct source *source)
 {
-    if (image_find_section(image, ".eh_frame", ret_section)) {
-        *ret_whole = true;
-        return true;
-    }
-    struct image_section section;
-    uint8_t start[16] = {0};
-    if (!image_find_eh_frame_hdr(image, &section) || section.bytes < sizeof(start) ||
-        image_read_off(image, section.off, start, sizeof(start)) < 0)
-        return false;
-    section.bytes = sizeof(start);
-    struct search_header header;
-    if (!search_header_read(start, &section, &header))
-        return false;
-    size_t count;
-    const struct image_segment *segments = image_segments(image, &count);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t distance = header.eh_frame_svma - segments[i].svma;
-        if (header.eh_frame_svma >= segments[i].svma && distance < segments[i].file_bytes) {
-            *ret_section = (struct image_section){.off = segments[i].off + distance,
-                                                  .svma = header.eh_frame_svma,
-                                                  .bytes = segments[i].file_bytes - distance};
-            *ret_whole = false;
-            return true;
-        }
-    }
-    return false;
+    cfiindex_deinit(&source->index);
+    free(source->record_of);
+    free(source->data);
+    *source = (struct source){0};
 }
 
-static int index_add(struct cfitable *table, uint64_t start_svma, uint64_t fde_svma)
+static int source_build(struct cfitable *table, enum source_kind kind)
 {
-    int64_t start = (int64_t)(start_svma - table->base_svma);
-    int64_t fde = (int64_t)(fde_svma - table->base_svma);
-    if (start != (int32_t)start || fde != (int32_t)fde)
-        return 0; /* more than 2 GB away: not an address of this image */
-    int err = array_room(&table->entries, &table->capacity, table->count + 1);
-    if (err)
-        return err;
-    table->entries[table->count++] = (struct index_entry){.start = (int32_t)start, .fde = (int32_t)fde};
-    return 0;
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-    const struct index_entry *left = a;
-    const struct index_entry *right = b;
-    if (left->start != right->start)
-        return left->start < right->start ? -1 : 1;
-    return left->fde < right->fde ? -1 : left->fde > right->fde;
-}
-
-/* Walks the entries; `whole`: the bytes are the section and nothing else, so a terminator (crtend.o's) does not end it.
- */
-static int index_from_bytes(struct cfitable *table, struct cfi_bytes bytes, bool whole)
-{
-    struct cfi_cie cie = {0};
-    size_t cie_off = SIZE_MAX; /* of the CIE that was parsed last */
-    bool cie_good = false;
-    size_t off = 0;
-    while (off < bytes.size) {
-        struct cfi_head head;
-        enum cfi_head_answer answer = cfi_head_read(bytes, off, &head);
-        if (answer == CFI_HEAD_TERMINATOR && whole) {
-            off += 4;
-            continue;
-        }
-        if (answer != CFI_HEAD_ENTRY)
-            break; /* damaged, but what came before is as good as it was */
-        if (head.cie_distance != 0 && head.cie_distance <= head.id_off) {
-            size_t wanted = head.id_off - (size_t)head.cie_distance;
-            struct cfi_head cie_head;
-            if (wanted != cie_off) {
-                cie_off = wanted;
-                cie_good = cfi_head_read(bytes, wanted, &cie_head) == CFI_HEAD_ENTRY && cie_head.cie_distance == 0 &&
-                           cfi_cie_read(bytes, &cie_head, &cie);
-            }
-            struct cfi_fde fde;
-            if (cie_good && cfi_fde_read(bytes, &head, &cie, &fde)) {
-                int err = index_add(table, fde.start_svma, bytes.svma + off);
-                if (err)
-                    return err;
-            }
-        }
-        off = head.end_off;
-    }
-    if (table->count > 0)
-        qsort(table->entries, table->count, sizeof(*table->entries), compare_entries);
-    return 0;
-}
-
-static int index_linear(struct cfitable *table)
-{
-    struct image_section section;
-    bool whole;
-    if (!find_eh_frame(table->image, &section, &whole))
+    struct source *source = &table->sources[kind];
+    if (source->built)
         return 0;
-    uint8_t *data = NULL;
-    int err = read_section(table->image, &section, &data);
+    int err = kind == SOURCE_SEARCH     ? cfiindex_read_search(&source->index, table->image)
+              : kind == SOURCE_EH_FRAME ? cfiindex_read_eh_frame(&source->index, table->image)
+                                        : read_debug_frame(source, table->image);
+    if (!err && source->index.count > 0) {
+        source->record_of = calloc(source->index.count, sizeof(*source->record_of));
+        if (!source->record_of)
+            err = -ENOMEM;
+    }
     if (err)
-        return err == -ENOMEM ? err : 0;
-    table->base_svma = section.svma;
-    struct cfi_bytes bytes = {.data = data, .size = (size_t)section.bytes, .svma = section.svma};
-    err = index_from_bytes(table, bytes, whole);
-    free(data);
+        source_deinit(source);
+    else
+        source->built = true;
     return err;
 }
 
@@ -247,14 +108,13 @@ static int table_new(const struct image *image, bool linear, struct cfitable **r
     if (!table)
         return -ENOMEM;
     table->image = image;
-    int err = linear ? -ENODATA : index_from_header(table);
-    if (err == -ENODATA)
-        err = index_linear(table);
-    if (!err && table->count > 0) {
-        table->record_of = calloc(table->count, sizeof(*table->record_of));
-        if (!table->record_of)
-            err = -ENOMEM;
-    }
+    int err = 0;
+    if (linear)
+        table->sources[SOURCE_SEARCH].built = true; /* and empty */
+    else
+        err = source_build(table, SOURCE_SEARCH);
+    if (!err && table->sources[SOURCE_SEARCH].index.count == 0)
+        err = source_build(table, SOURCE_EH_FRAME);
     if (err) {
         cfitable_free(table);
         return err;
@@ -277,22 +137,28 @@ void cfitable_free(struct cfitable *table)
 {
     if (!table)
         return;
-    free(table->entries);
-    free(table->record_of);
+    for (size_t i = 0; i < SOURCE_COUNT; i++)
+        source_deinit(&table->sources[i]);
     free(table->records);
     free(table->normalised);
     free(table->scratch);
     free(table);
 }
 
+static const struct cfiindex *eh_frame_index(const struct cfitable *table)
+{
+    const struct source *search = &table->sources[SOURCE_SEARCH];
+    return search->index.count > 0 ? &search->index : &table->sources[SOURCE_EH_FRAME].index;
+}
+
 size_t cfitable_count(const struct cfitable *table)
 {
-    return table->count;
+    return eh_frame_index(table)->count;
 }
 
 uint64_t cfitable_start(const struct cfitable *table, size_t n)
 {
-    return table->base_svma + (uint64_t)(int64_t)table->entries[n].start;
+    return cfiindex_start(eh_frame_index(table), n);
 }
 
 /* ---- normalised entries ---- */
@@ -377,17 +243,38 @@ static int append_fde(struct cfitable *table, size_t cie_off, const struct cfi_f
     return append_entry(table, start, sizeof(start), program, program_bytes);
 }
 
-/* Reads the entry at `svma` into the scratch memory, behind the `used` bytes there. */
-static int read_entry(struct cfitable *table, uint64_t svma, size_t used, struct cfi_bytes *ret_bytes)
+/*
+ * Bytes of an entry. `position` is what struct cfi_bytes calls svma: a linker address, or an offset into .debug_frame.
+ */
+static int read_position(const struct cfitable *table, const struct source *source, uint64_t position, void *buffer,
+                         size_t size)
+{
+    if (source->format == CFI_EH_FRAME)
+        return image_read_svma(table->image, position, buffer, size) < 0 ? -EINVAL : 0;
+    uint64_t end = source->data ? source->data_bytes : source->section.bytes;
+    if (position > end || size > end - position)
+        return -EINVAL;
+    if (source->data) {
+        memcpy(buffer, source->data + position, size);
+        return 0;
+    }
+    return image_read_off(table->image, source->section.off + position, buffer, size) < 0 ? -EINVAL : 0;
+}
+
+/* Reads one entry into the scratch memory, behind the `used` bytes there. */
+static int read_entry(struct cfitable *table, const struct source *source, uint64_t position, size_t used,
+                      struct cfi_bytes *ret_bytes)
 {
     uint8_t length_bytes[12];
     uint32_t short_length;
-    if (image_read_svma(table->image, svma, &short_length, sizeof(short_length)) < 0)
-        return -EINVAL;
+    int err = read_position(table, source, position, &short_length, sizeof(short_length));
+    if (err)
+        return err;
     uint64_t length = short_length + UINT64_C(4);
     if (short_length == UINT32_MAX) {
-        if (image_read_svma(table->image, svma, length_bytes, sizeof(length_bytes)) < 0)
-            return -EINVAL;
+        err = read_position(table, source, position, length_bytes, sizeof(length_bytes));
+        if (err)
+            return err;
         memcpy(&length, length_bytes + 4, sizeof(length));
         if (length > ENTRY_BYTES_MAX)
             return -EINVAL;
@@ -395,26 +282,29 @@ static int read_entry(struct cfitable *table, uint64_t svma, size_t used, struct
     }
     if (length > ENTRY_BYTES_MAX)
         return -EINVAL;
-    int err = array_room(&table->scratch, &table->scratch_capacity, used + (size_t)length);
+    err = array_room(&table->scratch, &table->scratch_capacity, used + (size_t)length);
+    if (!err)
+        err = read_position(table, source, position, table->scratch + used, (size_t)length);
     if (err)
         return err;
-    if (image_read_svma(table->image, svma, table->scratch + used, (size_t)length) < 0)
-        return -EINVAL;
-    *ret_bytes = (struct cfi_bytes){.data = table->scratch + used, .size = (size_t)length, .svma = svma};
+    *ret_bytes = (struct cfi_bytes){
+        .data = table->scratch + used, .size = (size_t)length, .svma = position, .format = source->format};
     return 0;
 }
 
-static int normalise_entry(struct cfitable *table, uint64_t fde_svma, struct cfi_function *ret_function)
+static int normalise_entry(struct cfitable *table, const struct source *source, uint64_t position,
+                           struct cfi_function *ret_function)
 {
     struct cfi_bytes fde_bytes;
-    int err = read_entry(table, fde_svma, 0, &fde_bytes);
+    int err = read_entry(table, source, position, 0, &fde_bytes);
     if (err)
         return err;
     struct cfi_head fde_head;
     if (cfi_head_read(fde_bytes, 0, &fde_head) != CFI_HEAD_ENTRY || fde_head.cie_distance == 0)
         return -EINVAL;
     struct cfi_bytes cie_bytes;
-    err = read_entry(table, fde_svma + fde_head.id_off - fde_head.cie_distance, fde_bytes.size, &cie_bytes);
+    uint64_t cie_position = position + fde_head.id_off - fde_head.cie_distance;
+    err = read_entry(table, source, cie_position, fde_bytes.size, &cie_bytes);
     if (err)
         return err;
     fde_bytes.data = table->scratch; /* may have moved */
@@ -453,56 +343,90 @@ static int normalise_entry(struct cfitable *table, uint64_t fde_svma, struct cfi
     return 0;
 }
 
-/* The last entry that starts at or before `svma`; SIZE_MAX for none. */
-static size_t find_entry(const struct cfitable *table, uint64_t svma)
-{
-    int64_t wanted = (int64_t)(svma - table->base_svma);
-    size_t low = 0;
-    size_t high = table->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (table->entries[middle].start <= wanted)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low == 0 ? SIZE_MAX : low - 1;
-}
+/* ---- questions ---- */
 
-static int parse_record(struct cfitable *table, size_t n)
+static int parse_record(struct cfitable *table, const struct source *source, size_t n)
 {
     int err = array_room(&table->records, &table->record_capacity, table->record_count + 1);
     if (err)
         return err;
     struct function_record record = {0};
-    uint64_t fde_svma = table->base_svma + (uint64_t)(int64_t)table->entries[n].fde;
-    record.error = normalise_entry(table, fde_svma, &record.function);
+    uint64_t base = source->format == CFI_EH_FRAME ? source->index.base_svma : 0;
+    uint64_t position = base + (uint64_t)(int64_t)source->index.spans[n].fde;
+    record.error = normalise_entry(table, source, position, &record.function);
     if (record.error == -ENOMEM)
         return -ENOMEM;
     table->records[table->record_count++] = record;
-    table->record_of[n] = (uint32_t)table->record_count;
+    source->record_of[n] = (uint32_t)table->record_count;
     return 0;
 }
 
-int cfitable_find(struct cfitable *table, uint64_t svma, struct cfi_function *ret_function)
+/* Where the span's entry says that it ends; where the span starts, if the entry is another function's or no entry. */
+static uint64_t true_end(const struct cfitable *table, const struct source *source, size_t n)
 {
-    size_t n = find_entry(table, svma);
-    if (n == SIZE_MAX)
+    uint64_t start = cfiindex_start(&source->index, n);
+    if (source->index.spans[n].bytes > 0)
+        return start + source->index.spans[n].bytes;
+    if (source->record_of[n] == 0)
+        return start;
+    const struct cfi_function *function = &table->records[source->record_of[n] - 1].function;
+    return function->end_svma > 0 && function->start_svma == start ? function->end_svma : start;
+}
+
+static int find_in(struct cfitable *table, const struct source *source, uint64_t svma,
+                   struct cfi_function *ret_function)
+{
+    size_t n = cfiindex_find(&source->index, svma);
+    if (n == SIZE_MAX || (source->index.spans[n].bytes > 0 && svma >= true_end(table, source, n)))
         return -ENOENT;
-    if (table->record_of[n] == 0) {
-        int err = parse_record(table, n);
+    if (source->record_of[n] == 0) {
+        int err = parse_record(table, source, n);
         if (err)
             return err;
     }
-    const struct function_record *record = &table->records[table->record_of[n] - 1];
-    const struct cfi_function *function = &record->function;
-    /* An entry whose range could be read says where it ends, also when its program is no good. */
-    if (function->end_svma != 0 && (svma < function->start_svma || svma >= function->end_svma))
+    if (svma >= true_end(table, source, n))
         return -ENOENT;
+    const struct function_record *record = &table->records[source->record_of[n] - 1];
     if (record->error)
         return record->error;
-    *ret_function = *function;
+    *ret_function = record->function;
     return 0;
+}
+
+/* A search table that gives no entry for the address may lie, so .eh_frame itself is asked. */
+int cfitable_find(struct cfitable *table, uint64_t svma, struct cfi_function *ret_function)
+{
+    for (enum source_kind kind = 0; kind < SOURCE_COUNT; kind++) {
+        int err = source_build(table, kind);
+        if (!err)
+            err = find_in(table, &table->sources[kind], svma, ret_function);
+        if (err != -ENOENT)
+            return err;
+    }
+    return -ENOENT;
+}
+
+bool cfitable_gap(struct cfitable *table, uint64_t svma, uint64_t *ret_start_svma, uint64_t *ret_end_svma)
+{
+    struct cfi_function function;
+    if (cfitable_find(table, svma, &function) != -ENOENT)
+        return false;
+    uint64_t start = 0;
+    uint64_t end = UINT64_MAX;
+    for (size_t i = 0; i < SOURCE_COUNT; i++) {
+        const struct source *source = &table->sources[i];
+        size_t n = cfiindex_find(&source->index, svma);
+        size_t next = n == SIZE_MAX ? 0 : n + 1;
+        if (n != SIZE_MAX && true_end(table, source, n) > start)
+            start = true_end(table, source, n);
+        if (next < source->index.count && cfiindex_start(&source->index, next) < end)
+            end = cfiindex_start(&source->index, next);
+    }
+    if (svma >= end) /* the very last address */
+        return false;
+    *ret_start_svma = start;
+    *ret_end_svma = end;
+    return true;
 }
 
 const uint8_t *cfitable_bytes(const struct cfitable *table, size_t *ret_size)

@@ -1,9 +1,12 @@
 /*
  * The unwind information of one image: which functions have some, and the parsed entry of a function.
  *
- * The index (function start to FDE) comes from the search table of PT_GNU_EH_FRAME when it can be trusted, else from
- * one pass over .eh_frame. The latter serves images without that table (gcc -static on Debian has none) and those whose
- * table is damaged. .debug_frame is not read yet.
+ * Three indexes (function start to entry) are asked in turn, each made when it is first needed: the search table of
+ * PT_GNU_EH_FRAME; one pass over .eh_frame; one pass over .debug_frame. The search table costs next to nothing but may
+ * lie or be incomplete, so an entry found through it counts only if it starts where the table says and covers the
+ * address; else .eh_frame itself says. That serves images without the table too (gcc -static on Debian has none).
+ * .debug_frame answers for what .eh_frame does not cover: Go has nothing else, and a C program without asynchronous
+ * unwind tables has .eh_frame for its start files only. It may be compressed (zlib), and has 64 MB at most.
  *
  * An entry is normalised when it is first wanted: its CIE and FDE are written anew, in one encoding, into memory of the
  * table. So whoever evaluates it sees only lengths, encodings and offsets that were written here, and the file is not
@@ -26,6 +29,7 @@ int cfitable_new_linear(const struct image *image, struct cfitable **ret_table);
 
 void cfitable_free(struct cfitable *table);
 
+/* Functions that .eh_frame has, by the search table if there is one. */
 size_t cfitable_count(const struct cfitable *table);
 
 /* Linear address of the n-th function, ascending. */
@@ -50,6 +54,13 @@ struct cfi_function {
  * -EINVAL when the entry is damaged or has instructions that are not supported; -ENOMEM.
  */
 int cfitable_find(struct cfitable *table, uint64_t svma, struct cfi_function *ret_function);
+
+/*
+ * For an address that cfitable_find has no function for: the range around it that has none either, at least as far as
+ * the neighbours in all indexes; 0 and UINT64_MAX stand for no neighbour. So a cache can remember "nothing here" for
+ * all of it. false: the address is covered, or memory ran out; nothing can be said of UINT64_MAX itself.
+ */
+bool cfitable_gap(struct cfitable *table, uint64_t svma, uint64_t *ret_start_svma, uint64_t *ret_end_svma);
 
 /* The normalised entries: a multiple of 8 bytes. Borrowed, until the next cfitable_find. */
 const uint8_t *cfitable_bytes(const struct cfitable *table, size_t *ret_size);

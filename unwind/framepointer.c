@@ -1,5 +1,7 @@
 #include "unwind/framepointer.h"
 
+#include "unwind/inspect.h"
+
 enum { RECORD_BYTES = 16 };
 
 bool framepointer_is_return(const struct view *view, struct callsites callsites, uint64_t return_avma)
@@ -10,7 +12,15 @@ bool framepointer_is_return(const struct view *view, struct callsites callsites,
     if (!region)
         return false;
     struct callsite_cache *cache = region->image && region->has_bias ? callsites.images : callsites.anonymous;
-    return callsite_find(cache, view, region, return_avma) == CALLSITE_CALL;
+    switch (callsite_find(cache, view, region, return_avma)) {
+    case CALLSITE_CALL:
+        return true;
+    case CALLSITE_OTHER:
+        return inspect_is_sigreturn(view, region, return_avma) || inspect_is_thread_end(view, region, return_avma);
+    case CALLSITE_UNREADABLE:
+        break;
+    }
+    return false;
 }
 
 /* The copied bytes that hold the stack pointer. Also an alternate signal stack has its own. */
@@ -42,7 +52,8 @@ static enum record_place record_place(const struct snapshot *snapshot, uint64_t 
     if (range && record_avma >= range->avma && record_avma - range->avma <= range->size &&
         RECORD_BYTES <= range->size - (record_avma - range->avma))
         return RECORD_COPIED;
-    if (mapping_known && snapshot_is_cut(snapshot, record_avma + RECORD_BYTES - 1))
+    size_t cut = snapshot_cut_range(snapshot, record_avma + RECORD_BYTES - 1);
+    if (cut != SNAPSHOT_RANGES && (mapping_known || range == &snapshot->ranges[cut]))
         return RECORD_CUT;
     return RECORD_ELSEWHERE;
 }
@@ -55,8 +66,6 @@ enum framepointer_answer framepointer_step(struct view *view, struct callsites c
         return FRAMEPOINTER_NOT_BELIEVED;
     uint64_t rbp = registers->value[REGISTER_RBP];
     uint64_t sp = registers->value[REGISTER_RSP];
-    if (rbp == 0 && !exact)
-        return FRAMEPOINTER_OUTERMOST;
     if (rbp % 8 != 0 || rbp < sp)
         return FRAMEPOINTER_NOT_BELIEVED;
 

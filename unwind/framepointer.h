@@ -10,9 +10,7 @@
 
 enum framepointer_answer {
     FRAMEPOINTER_STEPPED,
-    /* A zero rbp or a zero return address marks the outermost frame. Not for an exact frame's rbp, which may hold
-       anything. */
-    FRAMEPOINTER_OUTERMOST,
+    FRAMEPOINTER_OUTERMOST, /* two zero words mark the outermost frame, where a chain led to them */
     FRAMEPOINTER_NOT_BELIEVED,
     FRAMEPOINTER_CUT /* the record lies in the stack's mapping, above the copied bytes */
 };
@@ -25,14 +23,18 @@ struct callsites {
 
 /*
  * The record must be 8-aligned, not below the stack pointer, wholly within the stack that holds the stack pointer, and
- * its return address must lie behind a call in executable memory whose bytes can be read. On FRAMEPOINTER_STEPPED
- * *ret_registers has rsp, rbp and pc of the caller and no other register; otherwise it is untouched.
+ * its return address must be one (framepointer_is_return). A zero rbp says nothing: most code uses it for what it
+ * wants. On FRAMEPOINTER_STEPPED *ret_registers has rsp, rbp and pc of the caller and no other register; otherwise it
+ * is untouched.
  */
 enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
                                            const struct registers *registers, bool exact,
                                            struct registers *ret_registers);
 
-/* The check of a return address alone: executable, and behind a call. */
+/*
+ * The check of a return address alone: it lies in executable memory whose bytes can be read, behind a call; or it is
+ * where a signal handler or a thread's first function returns to, which nothing has called (inspect.h).
+ */
 bool framepointer_is_return(const struct view *view, struct callsites callsites, uint64_t return_avma);
 
 #endif

@@ -2,17 +2,22 @@
 
 #include <string.h>
 
-/* Bytes before and behind the pc that are looked at; those outside of the region are 0xcc, which match nothing. */
-enum { BEFORE = 8, BEHIND = 16, WINDOW = BEFORE + BEHIND };
+/* Bytes before and behind the pc that are looked at; what is not there is no instruction in 64-bit mode. */
+enum { BEFORE = 8, BEHIND = 16, WINDOW = BEFORE + BEHIND, NOTHING = 0x06 };
 
 static bool read_window(const struct view *view, const struct code_region *region, uint64_t pc_avma, uint8_t *window)
 {
-    memset(window, 0xcc, WINDOW);
     uint64_t before = pc_avma - region->start_avma;
     uint64_t behind = region->end_avma - pc_avma;
     size_t low = before < BEFORE ? (size_t)before : BEFORE;
     size_t high = behind < BEHIND ? (size_t)behind : BEHIND;
-    return view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high);
+    /* A segment ends where it ends, its mapping at a page. */
+    for (; high > 0; high--) {
+        memset(window, NOTHING, WINDOW);
+        if (view_read_code(view, region, pc_avma - low, window + BEFORE - low, low + high))
+            return true;
+    }
+    return false;
 }
 
 static bool starts_with(const uint8_t *bytes, const void *pattern, size_t size)
@@ -93,4 +98,23 @@ bool inspect_is_sigreturn(const struct view *view, const struct code_region *reg
     return starts_with(pc, wide, sizeof(wide)) || starts_with(pc, narrow, sizeof(narrow)) ||
            starts_with(end - sizeof(wide), wide, sizeof(wide)) ||
            starts_with(end - sizeof(narrow), narrow, sizeof(narrow));
+}
+
+bool inspect_is_thread_end(const struct view *view, const struct code_region *region, uint64_t return_avma)
+{
+    /* mov $60,%al; syscall, and mov $60,%eax; syscall */
+    static const uint8_t narrow[] = {0xb0, 0x3c, 0x0f, 0x05};
+    static const uint8_t wide[] = {0xb8, 0x3c, 0x00, 0x00, 0x00, 0x0f, 0x05};
+    enum { NOP = 0x90, INT3 = 0xcc, CALL = 0xe8, CALL_BYTES = 5, LOOK_BYTES = BEHIND - sizeof(wide) };
+    uint8_t window[WINDOW];
+    if (!read_window(view, region, return_avma, window))
+        return false;
+    const uint8_t *pc = window + BEFORE;
+    if (pc[-2] == INT3 && pc[-1] == NOP && pc[0] == CALL && pc[CALL_BYTES] == NOP)
+        return true;
+    for (size_t i = 0; i <= LOOK_BYTES; i++) {
+        if (starts_with(pc + i, narrow, sizeof(narrow)) || starts_with(pc + i, wide, sizeof(wide)))
+            return true;
+    }
+    return false;
 }

@@ -34,4 +34,10 @@ bool inspect_find(const struct view *view, const struct code_region *region, uin
  */
 bool inspect_is_sigreturn(const struct view *view, const struct code_region *region, uint64_t pc_avma);
 
+/*
+ * Code without unwind information that a thread's first function returns to: soon the system call exit, as in musl's
+ * clone; or Go's goexit, whose return address is made up to be one byte into  nop; call goexit1; nop.
+ */
+bool inspect_is_thread_end(const struct view *view, const struct code_region *region, uint64_t return_avma);
+
 #endif

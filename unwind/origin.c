@@ -1,5 +1,7 @@
 #include "unwind/origin.h"
 
+#include "unwind/inspect.h"
+
 #include <string.h>
 
 /* The dynamic linker's start code: call _dl_start, call _dl_init, jump to the program. */
@@ -37,6 +39,8 @@ enum origin origin_find(const struct view *view, const struct code_region *regio
         return ORIGIN_ENTRY;
     bool is_zero_rbp = registers_known(registers, REGISTER_RBP) && registers->value[REGISTER_RBP] == 0;
     if (entry_svma && !has_rule && svma - entry_svma < ENTRY_BYTES && is_zero_rbp)
+        return ORIGIN_OUTERMOST;
+    if (!has_rule && !exact && inspect_is_thread_end(view, region, registers->value[REGISTER_PC]))
         return ORIGIN_OUTERMOST;
     if (has_rule || !exact || !region->image)
         return ORIGIN_NONE;

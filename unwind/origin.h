@@ -5,6 +5,7 @@
  * - The entry point of a program or dynamic linker: at its first instruction the stack pointer points at argc, not at a
  * return address, whatever CFI says of it; and the dynamic linker's start code has no CFI. The kernel starts a program
  * with rbp 0. (Old linkers gave shared libraries an entry point too, at some function; that one has a caller.)
+ * - What a thread's first function returns to, in libraries that leave it without CFI (inspect.h).
  * - The system call of a clone wrapper. glibc ends the CFI of clone and clone3 before it, since behind it there are two
  * threads: the child, with an empty stack, and the parent, with its return address at the stack pointer. The sequence
  * (sysdeps/unix/sysv/linux/x86_64) is   syscall; test %rax,%rax; jl error; je child; ret.   New threads often wait

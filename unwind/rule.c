@@ -47,6 +47,15 @@ enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, st
     return RULE_STEPPED;
 }
 
+bool rule_find_cfa(const struct rule *rule, const struct registers *registers, uint64_t *ret_cfa)
+{
+    if (rule->kind != RULE_PLAIN || rule->return_in != RETURN_AT_CFA || rule->return_at != -1 ||
+        !registers_known(registers, rule->cfa_register))
+        return false;
+    *ret_cfa = registers->value[rule->cfa_register] + (uint64_t)(int64_t)rule->cfa_off;
+    return true;
+}
+
 /* ---- general rules ---- */
 
 struct evaluation {

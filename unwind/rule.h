@@ -85,6 +85,9 @@ enum rule_answer {
  * known, which is no failure. On any other answer they are undefined.
  */
 enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, struct registers *registers);
+/* The CFA of a plain rule whose return address is next to it. false: another rule, or its register is not known. */
+bool rule_find_cfa(const struct rule *rule, const struct registers *registers, uint64_t *ret_cfa);
+
 enum rule_answer rule_apply_general(const struct general_rule *general, bool signal, const struct expression_op *ops,
                                     struct view *view, struct registers *registers, uint64_t lookup_avma);
 

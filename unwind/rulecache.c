@@ -95,9 +95,8 @@ const struct rule *rulecache_add(struct rulecache *cache, const struct image *im
 {
     uint32_t number = cache->row_count++;
     struct rule_row *row = &cache->rows[number];
-    /* Longer than can be kept: the part from the address on. */
     if (svma - start_svma >= UINT32_MAX)
-        start_svma = svma;
+        start_svma = svma; /* the length is kept in 32 bits */
     uint64_t length = end_svma - start_svma;
     *row = (struct rule_row){.image = image,
                              .start_svma = start_svma,

@@ -58,6 +58,13 @@ static inline bool rule_row_holds(const struct rule_row *row, const struct image
     return row->image == image && svma - row->start_svma < row->length;
 }
 
+/* Is `svma` the first address behind the row of this rule (not of a RULE_NONE)? */
+static inline bool rulecache_row_ends(const struct rule *rule, uint64_t svma)
+{
+    const struct rule_row *row = (const struct rule_row *)((const char *)rule - offsetof(struct rule_row, rule));
+    return svma - row->start_svma == row->length;
+}
+
 /* By address alone; NULL when it was not asked for lately. */
 static inline const struct rule *rulecache_find(struct rulecache *cache, const struct image *image, uint64_t svma)
 {

@@ -23,12 +23,16 @@ bool snapshot_read(const struct snapshot *snapshot, uint64_t avma, void *buffer,
     return false;
 }
 
-bool snapshot_is_cut(const struct snapshot *snapshot, uint64_t avma)
+size_t snapshot_cut_range(const struct snapshot *snapshot, uint64_t avma)
 {
-    if (avma < snapshot->stack_start_avma || avma >= snapshot->stack_end_avma)
-        return false;
-    if (snapshot->range_count == 0)
-        return true;
     const struct memory_range *stack = &snapshot->ranges[0];
-    return avma >= stack->avma && avma - stack->avma >= stack->size;
+    bool in_mapping = avma >= snapshot->stack_start_avma && avma < snapshot->stack_end_avma;
+    if (in_mapping && (snapshot->range_count == 0 || (avma >= stack->avma && avma - stack->avma >= stack->size)))
+        return 0;
+    for (size_t i = 1; i < snapshot->range_count; i++) {
+        const struct memory_range *range = &snapshot->ranges[i];
+        if (avma >= range->avma && avma - range->avma >= range->size && avma < range->mapping_end_avma)
+            return i;
+    }
+    return SNAPSHOT_RANGES;
 }

@@ -49,6 +49,7 @@ struct memory_range {
     uint64_t avma;
     const uint8_t *bytes; /* borrowed */
     size_t size;
+    uint64_t mapping_end_avma; /* of the mapping that it is from, for other ranges than the first; 0: not known */
 };
 
 enum { SNAPSHOT_RANGES = 4 };
@@ -58,14 +59,21 @@ struct snapshot {
     /* The mapping that holds the stack pointer, half-open; frame records must lie in it. Both 0: not known. */
     uint64_t stack_start_avma;
     uint64_t stack_end_avma;
-    struct memory_range ranges[SNAPSHOT_RANGES]; /* the first is the one from the stack pointer upward */
+    /* The first is the one from the stack pointer upward; others are of stacks that signal handlers interrupted. */
+    struct memory_range ranges[SNAPSHOT_RANGES];
     size_t range_count;
 };
 
 /* Copies `size` bytes; false unless one range holds them all. */
 bool snapshot_read(const struct snapshot *snapshot, uint64_t avma, void *buffer, size_t size);
 
-/* True when `avma` lies in the stack's mapping above the copied bytes: a larger copy would have had it. */
-bool snapshot_is_cut(const struct snapshot *snapshot, uint64_t avma);
+/* The range whose copy would have had `avma` if it were larger: it lies in the stack's mapping above the copied bytes.
+ * SNAPSHOT_RANGES for none. */
+size_t snapshot_cut_range(const struct snapshot *snapshot, uint64_t avma);
+
+static inline bool snapshot_is_cut(const struct snapshot *snapshot, uint64_t avma)
+{
+    return snapshot_cut_range(snapshot, avma) != SNAPSHOT_RANGES;
+}
 
 #endif

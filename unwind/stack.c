@@ -29,6 +29,8 @@ void stack_clear(struct stack *stack)
     stack->count = 0;
     stack->end = STACK_COMPLETE;
     stack->top_avma = 0;
+    stack->interrupted_sp_at_avma = 0;
+    stack->other_bytes = 0;
 }
 
 int stack_add(struct stack *stack, uint64_t avma, bool exact, enum frame_by by)

@@ -49,6 +49,13 @@ struct stack {
     size_t capacity;
     enum stack_end end;
     uint64_t top_avma; /* the highest stack address that the walk needed; 0 for none */
+    /*
+     * A signal handler runs on a stack of its own: where, on that one, the kernel has put the stack pointer of the code
+     * that it interrupted; 0 for none. It is the same place as long as handlers are entered there. And how many bytes
+     * of the second copied range, from there upward, the walk needed.
+     */
+    uint64_t interrupted_sp_at_avma;
+    uint64_t other_bytes;
 };
 
 void stack_deinit(struct stack *stack);

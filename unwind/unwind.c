@@ -34,6 +34,7 @@ struct walk {
     struct view view;
     struct registers registers; /* of the frame that was added last; from a step on, its caller's */
     bool exact;
+    bool entered;                     /* no call leads to the frame: see enter_frame */
     const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
     size_t signal_count;
@@ -162,7 +163,7 @@ static struct step step_without_rule(struct walk *walk)
     uint64_t pc = walk->registers.value[REGISTER_PC];
     if (inspect_is_sigreturn(&walk->view, walk->region, pc))
         return step_by_ucontext(walk);
-    if (walk->unwinder->mode == UNWIND_DWARF)
+    if (walk->unwinder->mode == UNWIND_DWARF || walk->entered)
         return step_end(STACK_CUT_NO_RULE);
     struct inspection inspection;
     if (walk->exact && inspect_find(&walk->view, walk->region, pc, &inspection)) {
@@ -173,11 +174,16 @@ static struct step step_without_rule(struct walk *walk)
     return step_by_frame_pointer(walk);
 }
 
-/* By the frame pointer, if it can be believed. In a signal trampoline rbp still is what the interrupted code had: its
- * own caller's record, not its. */
+/*
+ * By the frame pointer, if it can be believed: unwind information, where there is some, must not say otherwise. In a
+ * signal trampoline rbp still is what the interrupted code had: its own caller's record, not its.
+ */
 static bool step_by_frame_pointer_first(struct walk *walk, const struct rule *rule, struct step *ret_step)
 {
-    if (walk->exact || rule->signal)
+    enum { RECORD_BYTES = 16 };
+    uint64_t cfa;
+    if (walk->exact || rule->signal || !rule_find_cfa(rule, &walk->registers, &cfa) ||
+        !registers_known(&walk->registers, REGISTER_RBP) || walk->registers.value[REGISTER_RBP] + RECORD_BYTES != cfa)
         return false;
     uint64_t top_avma = walk->view.top_avma;
     *ret_step = step_by_frame_pointer(walk);
@@ -187,17 +193,53 @@ static bool step_by_frame_pointer_first(struct walk *walk, const struct rule *ru
     return false;
 }
 
-static struct step step_take(struct walk *walk)
+/*
+ * A return address that no call stands before was not made by one: a signal trampoline, the start of a coroutine. It is
+ * where the frame begins, not where it goes on: its own rules and name are those of that address, not of the function
+ * before it, and a frame pointer there is somebody else's. Looked at only where that function ends, or nothing is
+ * known.
+ */
+static bool was_called(const struct walk *walk, const struct rule *rule, uint64_t pc)
+{
+    if (rule->kind != RULE_NONE && !rulecache_row_ends(rule, pc - walk->region->bias))
+        return true;
+    bool by_image = walk->region->image && walk->region->has_bias;
+    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
+    return callsite_find(cache, &walk->view, walk->region, pc) != CALLSITE_OTHER;
+}
+
+/* The rule of the frame; NULL: no memory. Frames that were not called become exact ones. */
+static const struct rule *find_rule(struct walk *walk, struct frame *frame, uint64_t *ret_lookup_avma)
+{
+    uint64_t pc = walk->registers.value[REGISTER_PC];
+    *ret_lookup_avma = frame_lookup_avma(pc, walk->exact);
+    walk->entered = false;
+    const struct rule *rule = cfi_find(walk->unwinder->cfi, walk->region, *ret_lookup_avma);
+    if (!rule || walk->exact || was_called(walk, rule, pc))
+        return rule;
+    const struct code_region *region = find_region(walk, pc);
+    if (!region)
+        return rule;
+    walk->entered = true;
+    walk->exact = true;
+    walk->region = region;
+    frame->exact = true;
+    *ret_lookup_avma = pc;
+    return cfi_find(walk->unwinder->cfi, region, pc);
+}
+
+static struct step step_take(struct walk *walk, struct frame *frame)
 {
     if (!walk->region)
         return step_from_bad_pc(walk);
-    uint64_t lookup_avma = frame_lookup_avma(walk->registers.value[REGISTER_PC], walk->exact);
-    const struct rule *rule = cfi_find(walk->unwinder->cfi, walk->region, lookup_avma);
+    uint64_t lookup_avma;
+    const struct rule *rule = find_rule(walk, frame, &lookup_avma);
     if (!rule)
         return (struct step){.kind = STEP_NO_MEMORY};
     bool has_rule = rule->kind != RULE_NONE;
     if (walk->exact || !has_rule) {
-        switch (origin_find(&walk->view, walk->region, &walk->registers, lookup_avma, walk->exact, has_rule)) {
+        switch (origin_find(&walk->view, walk->region, &walk->registers, lookup_avma, walk->exact && !walk->entered,
+                            has_rule)) {
         case ORIGIN_OUTERMOST:
             return step_end(STACK_COMPLETE);
         case ORIGIN_ENTRY:
@@ -262,14 +304,33 @@ static enum stack_end step_judge(struct walk *walk, const struct step *step, str
     return STACK_END_COUNT;
 }
 
+/*
+ * The frame at `frame_sp_avma` is a signal trampoline, where the stack pointer points at the kernel's struct ucontext;
+ * did the signal come on another stack? Then whoever copies stacks wants to know where that one is written down.
+ */
+static void note_other_stack(const struct walk *walk, uint64_t frame_sp_avma, struct stack *stack)
+{
+    enum { UCONTEXT_RSP_OFF = 160 };
+    const struct snapshot *snapshot = walk->view.snapshot;
+    uint64_t sp = walk->registers.value[REGISTER_RSP];
+    uint64_t written;
+    bool is_same = snapshot->stack_end_avma == 0 || (sp >= snapshot->stack_start_avma &&
+                                                     sp < snapshot->stack_end_avma && sp >= snapshot->ranges[0].avma);
+    if (stack->interrupted_sp_at_avma == 0 && !is_same && snapshot->range_count > 0 &&
+        snapshot_read(snapshot, frame_sp_avma + UCONTEXT_RSP_OFF, &written, sizeof(written)) && written == sp)
+        stack->interrupted_sp_at_avma = frame_sp_avma + UCONTEXT_RSP_OFF;
+}
+
 static int walk_callers(struct walk *walk, struct stack *stack)
 {
     for (;;) {
         struct frame_place frame = {.pc_avma = walk->registers.value[REGISTER_PC],
                                     .sp_avma = walk->registers.value[REGISTER_RSP]};
-        struct step step = step_take(walk);
+        struct step step = step_take(walk, &stack->frames[stack->count - 1]);
         if (step.kind == STEP_NO_MEMORY)
             return -ENOMEM;
+        if (step.kind == STEP_CALLER && step.exact)
+            note_other_stack(walk, frame.sp_avma, stack);
         enum stack_end end = step.kind == STEP_END ? step.end : step_judge(walk, &step, frame);
         if (end == STACK_END_COUNT && stack->count >= walk->unwinder->max_depth)
             end = STACK_CUT_DEPTH;
@@ -307,6 +368,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
     if (!err)
         err = walk_callers(&walk, ret_stack);
     ret_stack->top_avma = walk.view.top_avma;
+    ret_stack->other_bytes = walk.view.other_bytes;
     return err;
 }
 

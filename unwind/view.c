@@ -4,12 +4,19 @@ void view_need(struct view *view, uint64_t avma, size_t size)
 {
     const struct snapshot *snapshot = view->snapshot;
     uint64_t end = avma + size;
-    if (snapshot->range_count == 0 || end < avma || end <= view->top_avma)
+    if (end < avma)
         return;
-    const struct memory_range *stack = &snapshot->ranges[0];
-    bool copied = avma >= stack->avma && end - stack->avma <= stack->size;
-    if (copied || snapshot_is_cut(snapshot, end - 1))
-        view->top_avma = end;
+    for (size_t i = 0; i < snapshot->range_count; i++) {
+        const struct memory_range *range = &snapshot->ranges[i];
+        bool is_copied = avma >= range->avma && end - range->avma <= range->size;
+        if (!is_copied && snapshot_cut_range(snapshot, end - 1) != i)
+            continue;
+        if (i == 0 && end > view->top_avma)
+            view->top_avma = end;
+        if (i > 0 && end - range->avma > view->other_bytes)
+            view->other_bytes = end - range->avma;
+        return;
+    }
 }
 
 bool view_read_code(const struct view *view, const struct code_region *region, uint64_t avma, void *buffer, size_t size)

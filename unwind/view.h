@@ -14,13 +14,13 @@ struct view {
     const struct snapshot *snapshot;    /* borrowed */
     const struct memory_reader *reader; /* borrowed; NULL: no anonymous code */
     uint64_t top_avma;                  /* end of the highest byte of the stack that was needed; 0 for none */
+    uint64_t other_bytes;               /* of another range that were needed, from its start; 0 for none */
     /* Set by a view_read that failed, cleared by who wants to know. */
     bool failed;
     bool cut; /* the failed read would have succeeded with a larger copy of the stack */
 };
 
-/* Notes that the stack's bytes [avma, avma + size) are needed, if they are in the first copied range or in what it
- * lacks. */
+/* Notes that the stack's bytes [avma, avma + size) are needed, if they are in a copied range or in what it lacks. */
 void view_need(struct view *view, uint64_t avma, size_t size);
 
 /* From the snapshot, else from code. false, with `failed` and `cut` set: neither has all of it. */

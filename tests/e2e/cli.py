@@ -7,7 +7,7 @@ import harness
 from harness import Target, run
 
 LATER_FORMATS = ("pprof", "speedscope", "firefox", "trace", "html", "recording")
-LATER_COMMANDS = ("report", "dump", "top", "diff", "compare")
+LATER_COMMANDS = ("dump", "top", "diff", "compare")
 
 
 class Usage(harness.Case):

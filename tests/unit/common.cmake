@@ -1,4 +1,4 @@
-foreach(module array histogram parse rng strbuf hash)
+foreach(module array histogram parse rng strbuf hash wire pairmap)
   unit_test(${module} USES common)
 endforeach()
 unit_test(fileio USES common pthread)

@@ -1,6 +1,7 @@
 /* The index and the entries of unwind tables: of real files, and of files that were made to harm. */
 #include "cmocka_all.h"
 
+#include "cfi_made.h"
 #include "guarded.h"
 #include "unwind/cfientry.h"
 #include "unwind/cfitable.h"
@@ -13,26 +14,6 @@
 #include <string.h>
 
 /* ---- real files ---- */
-
-static struct image *open_file(const char *path)
-{
-    struct image *image = NULL;
-    assert_int_equal(image_open(open(path, O_RDONLY | O_CLOEXEC), path, &image), 0);
-    assert_int_equal(image_kind(image), IMAGE_ELF);
-    return image;
-}
-
-static const char *libc_path(void)
-{
-    static char path[4096];
-    for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-        if (strstr(map->l_name, "libc.so")) {
-            strncpy(path, map->l_name, sizeof(path) - 1);
-            return path;
-        }
-    }
-    return NULL;
-}
 
 static void assert_both_indexes_agree(const char *path)
 {
@@ -97,146 +78,6 @@ static void finds_its_own_functions(void **state)
 
 /* ---- made-up files ---- */
 
-enum { TEXT_SVMA = 0x1000, FRAME_SVMA = 0x3000, SEARCH_SVMA = 0x2000 };
-
-struct made {
-    const uint8_t *frame;
-    size_t frame_bytes;
-    const uint8_t *search; /* PT_GNU_EH_FRAME; NULL: none */
-    size_t search_bytes;
-    bool stripped; /* no section headers */
-};
-
-static void put(uint8_t *file, size_t off, const void *data, size_t size)
-{
-    if (size > 0)
-        memcpy(file + off, data, size);
-}
-
-/* File: headers, .shstrtab at 0x200, section headers at 0x400, search table at 0x2000, .eh_frame at 0x3000: svma =
- * offset. */
-static struct image *make_image(const struct made *made)
-{
-    static const char names[] = "\0.eh_frame\0.shstrtab";
-    size_t size = FRAME_SVMA + made->frame_bytes;
-    uint8_t *file = calloc(1, size);
-    assert_non_null(file);
-    Elf64_Ehdr header = {
-        .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
-        .e_type = ET_DYN,
-        .e_machine = EM_X86_64,
-        .e_version = EV_CURRENT,
-        .e_phoff = sizeof(header),
-        .e_ehsize = sizeof(header),
-        .e_phentsize = sizeof(Elf64_Phdr),
-        .e_phnum = made->search ? 2 : 1,
-        .e_shentsize = sizeof(Elf64_Shdr),
-    };
-    if (!made->stripped) {
-        header.e_shoff = 0x400;
-        header.e_shnum = 3;
-        header.e_shstrndx = 2;
-    }
-    Elf64_Phdr segments[2] = {
-        {.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = size, .p_memsz = size, .p_align = 0x1000},
-        {.p_type = PT_GNU_EH_FRAME,
-         .p_flags = PF_R,
-         .p_offset = SEARCH_SVMA,
-         .p_vaddr = SEARCH_SVMA,
-         .p_filesz = made->search_bytes,
-         .p_memsz = made->search_bytes},
-    };
-    Elf64_Shdr sections[3] = {
-        {0},
-        {.sh_name = 1,
-         .sh_type = SHT_PROGBITS,
-         .sh_flags = SHF_ALLOC,
-         .sh_addr = FRAME_SVMA,
-         .sh_offset = FRAME_SVMA,
-         .sh_size = made->frame_bytes},
-        {.sh_name = 11, .sh_type = SHT_STRTAB, .sh_offset = 0x200, .sh_size = sizeof(names)},
-    };
-    put(file, 0, &header, sizeof(header));
-    put(file, sizeof(header), segments, sizeof(segments));
-    put(file, 0x200, names, sizeof(names));
-    put(file, 0x400, sections, sizeof(sections));
-    put(file, SEARCH_SVMA, made->search, made->search_bytes);
-    put(file, FRAME_SVMA, made->frame, made->frame_bytes);
-    struct image *image = NULL;
-    assert_int_equal(image_open_memory(file, size, "made", &image), 0);
-    assert_int_equal(image_kind(image), IMAGE_ELF);
-    return image;
-}
-
-struct writer {
-    uint8_t data[1024];
-    size_t size;
-};
-
-static void write_number(struct writer *writer, uint64_t value, size_t size)
-{
-    put(writer->data, writer->size, &value, size);
-    writer->size += size;
-}
-
-static void end_entry(struct writer *writer, size_t start)
-{
-    while ((writer->size - start) % 8 != 0)
-        write_number(writer, 0, 1);
-    uint32_t length = (uint32_t)(writer->size - start - 4);
-    put(writer->data, start, &length, 4);
-}
-
-/* Version 1, augmentation "zR" or "zRS", CFA = rsp + 8, return address at CFA - 8. */
-static size_t write_cie(struct writer *writer, uint8_t encoding, bool signal)
-{
-    static const uint8_t program[] = {0x0c, 0x07, 0x08, 0x90, 0x01};
-    size_t start = writer->size;
-    write_number(writer, 0, 4);
-    write_number(writer, 0, 4);
-    write_number(writer, 1, 1);
-    const char *letters = signal ? "zRS" : "zR";
-    put(writer->data, writer->size, letters, strlen(letters) + 1);
-    writer->size += strlen(letters) + 1;
-    write_number(writer, 1, 1);
-    write_number(writer, 0x78, 1);
-    write_number(writer, 16, 1);
-    write_number(writer, 1, 1);
-    write_number(writer, encoding, 1);
-    put(writer->data, writer->size, program, sizeof(program));
-    writer->size += sizeof(program);
-    end_entry(writer, start);
-    return start;
-}
-
-static size_t write_fde(struct writer *writer, size_t cie, uint64_t start_svma, uint64_t length, uint8_t encoding)
-{
-    size_t start = writer->size;
-    write_number(writer, 0, 4);
-    write_number(writer, writer->size - cie, 4);
-    uint64_t base = (encoding & 0x70) == PE_PCREL ? FRAME_SVMA + writer->size : 0;
-    size_t size = (encoding & 0x07) == 2 ? 2 : (encoding & 0x07) == 3 ? 4 : 8;
-    write_number(writer, start_svma - base, size);
-    write_number(writer, length, size);
-    write_number(writer, 0, 1);
-    end_entry(writer, start);
-    return start;
-}
-
-static struct cfitable *make_table(const struct writer *frame, const struct writer *search, bool stripped,
-                                   struct image **ret_image)
-{
-    struct made made = {.frame = frame->data, .frame_bytes = frame->size, .stripped = stripped};
-    if (search) {
-        made.search = search->data;
-        made.search_bytes = search->size;
-    }
-    *ret_image = make_image(&made);
-    struct cfitable *table;
-    assert_int_equal(cfitable_new(*ret_image, &table), 0);
-    return table;
-}
-
 static void reads_all_encodings_of_addresses(void **state)
 {
     (void)state;
@@ -263,20 +104,6 @@ static void reads_all_encodings_of_addresses(void **state)
         cfitable_free(table);
         image_free(image);
     }
-}
-
-/* Version, encodings of pointer, count and table; three functions, `order` says in which order the table has them. */
-static struct writer make_search(const size_t *fdes, const size_t *order, uint32_t count)
-{
-    struct writer search = {0};
-    write_number(&search, 0x3b031b01, 4);
-    write_number(&search, FRAME_SVMA - (SEARCH_SVMA + 4), 4);
-    write_number(&search, count, 4);
-    for (size_t i = 0; i < 3; i++) {
-        write_number(&search, TEXT_SVMA + order[i] * 0x100 - SEARCH_SVMA, 4);
-        write_number(&search, FRAME_SVMA + fdes[order[i]] - SEARCH_SVMA, 4);
-    }
-    return search;
 }
 
 static void damaged_search_tables_are_not_used(void **state)
@@ -316,7 +143,8 @@ static void damaged_search_tables_are_not_used(void **state)
     }
 }
 
-static void a_search_table_that_points_astray_gives_no_rules(void **state)
+/* What the search table says is believed only when the entry says the same; else .eh_frame itself has the answer. */
+static void search_tables_that_lie_are_found_out(void **state)
 {
     (void)state;
     struct writer frame = {0};
@@ -325,16 +153,176 @@ static void a_search_table_that_points_astray_gives_no_rules(void **state)
     for (size_t i = 0; i < 3; i++)
         fdes[i] = write_fde(&frame, cie, TEXT_SVMA + i * 0x100, 0x40, 0x1b);
     static const size_t sorted[] = {0, 1, 2};
-    fdes[0] = cie;     /* not an FDE */
-    fdes[1] = 0x10000; /* outside the file */
-    fdes[2] += 3;      /* in the middle */
+    const size_t astray[] = {cie, 0x10000, fdes[2] + 3}; /* no FDE, outside the file, in the middle of one */
+    const size_t rotated[] = {fdes[1], fdes[2], fdes[0]};
+    struct writer searches[] = {
+        make_search(astray, sorted, 3), make_search(rotated, sorted, 3),
+        make_search(fdes, sorted, 3),   make_search(fdes, sorted, 1), /* incomplete */
+        make_search(fdes, sorted, 3),
+    };
+    searches[2].data[12] += 4;                               /* the first start */
+    memcpy(searches[4].data + 20, searches[4].data + 12, 8); /* the first entry twice, the second not at all */
+    for (size_t i = 0; i < sizeof(searches) / sizeof(searches[0]); i++) {
+        for (size_t stripped = 0; stripped < 2; stripped++) {
+            struct image *image;
+            struct cfitable *table = make_table(&frame, &searches[i], stripped, &image);
+            struct cfi_function function;
+            for (size_t n = 0; n < 3; n++) {
+                for (uint64_t into = 0; into < 0x100; into++) {
+                    int result = cfitable_find(table, TEXT_SVMA + n * 0x100 + into, &function);
+                    assert_int_equal(result, into < 0x40 ? 0 : -ENOENT);
+                    if (into < 0x40)
+                        assert_int_equal(function.start_svma, TEXT_SVMA + n * 0x100);
+                }
+            }
+            assert_int_equal(cfitable_find(table, TEXT_SVMA - 1, &function), -ENOENT);
+            cfitable_free(table);
+            image_free(image);
+        }
+    }
+}
+
+/* Nothing else is there: the search table is right about the second function, and what it says of the first is no
+ * function. */
+static void a_search_table_without_a_section_is_checked_all_the_same(void **state)
+{
+    (void)state;
+    struct writer frame = {0};
+    size_t cie = write_cie(&frame, 0x1b, false);
+    size_t fdes[3];
+    for (size_t i = 0; i < 3; i++)
+        fdes[i] = write_fde(&frame, cie, TEXT_SVMA + i * 0x100, 0x40, 0x1b);
+    static const size_t sorted[] = {0, 1, 2};
+    fdes[0] = fdes[2];
     struct writer search = make_search(fdes, sorted, 3);
+    memset(search.data + 4, 0x7f, 4); /* where .eh_frame is */
+    struct image *image;
+    struct cfitable *table = make_table(&frame, &search, true, &image);
+    struct cfi_function function;
+    assert_int_equal(cfitable_find(table, TEXT_SVMA + 1, &function), -ENOENT);
+    assert_int_equal(cfitable_find(table, TEXT_SVMA + 0x101, &function), 0);
+    assert_int_equal(function.start_svma, TEXT_SVMA + 0x100);
+    assert_int_equal(cfitable_find(table, TEXT_SVMA + 0x140, &function), -ENOENT);
+    cfitable_free(table);
+    image_free(image);
+}
+
+static void a_section_header_that_lies_is_not_believed(void **state)
+{
+    (void)state;
+    struct writer frame = {0};
+    size_t cie = write_cie(&frame, 0x1b, false);
+    size_t fdes[3];
+    for (size_t i = 0; i < 3; i++)
+        fdes[i] = write_fde(&frame, cie, TEXT_SVMA + i * 0x100, 0x40, 0x1b);
+    static const size_t shuffled[] = {1, 0, 2};
+    struct writer search = make_search(fdes, shuffled, 3);
+    struct made made = {.frame = frame.data,
+                        .frame_bytes = frame.size,
+                        .search = search.data,
+                        .search_bytes = search.size,
+                        .frame_svma_error = (uint64_t)-0x100};
+    struct image *image = make_image(&made);
+    struct cfitable *table;
+    assert_int_equal(cfitable_new(image, &table), 0);
+    assert_int_equal(cfitable_count(table), 3);
+    assert_int_equal(cfitable_start(table, 0), TEXT_SVMA);
+    cfitable_free(table);
+    image_free(image);
+}
+
+/* Of the same start the longest; entries for what is no code, the ELF header or beyond the segment, are none. */
+static void entries_that_cannot_be_are_left_out(void **state)
+{
+    (void)state;
+    struct writer frame = {0};
+    size_t cie = write_cie(&frame, PE_UDATA8, false);
+    write_fde(&frame, cie, 0, 0x5000, PE_UDATA8);
+    write_fde(&frame, cie, 0, 0x2000, PE_UDATA8);
+    write_fde(&frame, cie, TEXT_SVMA, 0x10, PE_UDATA8);
+    write_fde(&frame, cie, TEXT_SVMA, 0x40, PE_UDATA8);
+    write_fde(&frame, cie, TEXT_SVMA, 0x40, PE_UDATA8);
+    write_fde(&frame, cie, TEXT_SVMA + 0x100, UINT32_MAX, PE_UDATA8);
+    write_fde(&frame, cie, TEXT_SVMA + 0x200, UINT64_MAX - TEXT_SVMA - 0x200, PE_UDATA8);
+    write_fde(&frame, cie, UINT64_C(1) << 40, 0x10, PE_UDATA8);
+    struct image *image;
+    struct cfitable *table = make_table(&frame, NULL, false, &image);
+    assert_int_equal(cfitable_count(table), 1);
+    struct cfi_function function;
+    assert_int_equal(cfitable_find(table, TEXT_SVMA + 0x3f, &function), 0);
+    assert_int_equal(function.end_svma, TEXT_SVMA + 0x40);
+    static const uint64_t nothing[] = {0, 0x40, TEXT_SVMA - 1, TEXT_SVMA + 0x40, TEXT_SVMA + 0x100, TEXT_SVMA + 0x200};
+    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++)
+        assert_int_equal(cfitable_find(table, nothing[i], &function), -ENOENT);
+    cfitable_free(table);
+    image_free(image);
+}
+
+/* ---- gaps ---- */
+
+/* From gap to gap and from function to function through the whole image: each address is in one or the other. */
+static void gaps_and_functions_of_a_real_file_meet(void **state)
+{
+    (void)state;
+    const char *libc = libc_path();
+    assert_non_null(libc);
+    struct image *image = open_file(libc);
+    struct cfitable *table;
+    assert_int_equal(cfitable_new(image, &table), 0);
+    size_t functions = 0;
+    size_t gaps = 0;
+    for (uint64_t svma = 0; svma < UINT64_MAX;) {
+        struct cfi_function function;
+        uint64_t start, end;
+        if (cfitable_find(table, svma, &function) == 0) {
+            assert_false(cfitable_gap(table, svma, &start, &end));
+            functions++;
+            assert_true(function.end_svma > svma);
+            svma = function.end_svma;
+            continue;
+        }
+        assert_true(cfitable_gap(table, svma, &start, &end));
+        assert_int_equal(start, svma);
+        assert_true(end > svma);
+        uint64_t same_start, same_end;
+        assert_int_equal(cfitable_find(table, end - 1, &function), -ENOENT);
+        assert_true(cfitable_gap(table, end - 1, &same_start, &same_end));
+        assert_int_equal(same_start, start);
+        assert_int_equal(same_end, end);
+        gaps++;
+        svma = end;
+    }
+    assert_true(functions > cfitable_count(table) * 9 / 10);
+    assert_true(gaps > 10);
+    cfitable_free(table);
+    image_free(image);
+}
+
+/* The functions that the table leaves out bound the gap too. */
+static void gaps_are_not_those_of_a_table_that_lies(void **state)
+{
+    (void)state;
+    struct writer frame = {0};
+    size_t cie = write_cie(&frame, 0x1b, false);
+    size_t fdes[3];
+    for (size_t i = 0; i < 3; i++)
+        fdes[i] = write_fde(&frame, cie, TEXT_SVMA + i * 0x100, 0x40, 0x1b);
+    static const size_t sorted[] = {0, 1, 2};
+    struct writer search = make_search(fdes, sorted, 1);
     struct image *image;
     struct cfitable *table = make_table(&frame, &search, false, &image);
-    assert_int_equal(cfitable_count(table), 3);
-    struct cfi_function function;
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(cfitable_find(table, TEXT_SVMA + i * 0x100 + 1, &function), -EINVAL);
+    uint64_t start, end;
+    assert_true(cfitable_gap(table, TEXT_SVMA + 0x80, &start, &end));
+    assert_int_equal(start, TEXT_SVMA + 0x40);
+    assert_int_equal(end, TEXT_SVMA + 0x100);
+    assert_true(cfitable_gap(table, TEXT_SVMA + 0x240, &start, &end));
+    assert_int_equal(start, TEXT_SVMA + 0x240);
+    assert_int_equal(end, UINT64_MAX);
+    assert_true(cfitable_gap(table, 0, &start, &end));
+    assert_int_equal(start, 0);
+    assert_int_equal(end, TEXT_SVMA);
+    assert_false(cfitable_gap(table, TEXT_SVMA + 0x3f, &start, &end));
+    assert_int_equal(end, TEXT_SVMA); /* untouched */
     cfitable_free(table);
     image_free(image);
 }
@@ -467,6 +455,14 @@ static void find_all(struct cfitable *table)
             assert_true(function.end_svma > function.start_svma);
     }
     cfitable_find(table, TEXT_SVMA, &function);
+    uint64_t start, end;
+    for (uint64_t svma = 0; svma < FRAME_SVMA; svma += 97) {
+        if (cfitable_gap(table, svma, &start, &end)) {
+            assert_true(start <= svma && svma < end);
+            assert_int_equal(cfitable_find(table, start, &function), -ENOENT);
+            assert_int_equal(cfitable_find(table, end - 1, &function), -ENOENT);
+        }
+    }
 }
 
 static void survives_noise(void **state)
@@ -508,7 +504,12 @@ int main(void)
         cmocka_unit_test(finds_its_own_functions),
         cmocka_unit_test(reads_all_encodings_of_addresses),
         cmocka_unit_test(damaged_search_tables_are_not_used),
-        cmocka_unit_test(a_search_table_that_points_astray_gives_no_rules),
+        cmocka_unit_test(search_tables_that_lie_are_found_out),
+        cmocka_unit_test(a_search_table_without_a_section_is_checked_all_the_same),
+        cmocka_unit_test(a_section_header_that_lies_is_not_believed),
+        cmocka_unit_test(entries_that_cannot_be_are_left_out),
+        cmocka_unit_test(gaps_and_functions_of_a_real_file_meet),
+        cmocka_unit_test(gaps_are_not_those_of_a_table_that_lies),
         cmocka_unit_test(images_without_unwind_information_give_an_empty_table),
         cmocka_unit_test(unusable_entries_are_left_out),
         cmocka_unit_test(knows_programs_that_can_be_evaluated),

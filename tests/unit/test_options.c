@@ -294,9 +294,10 @@ static void test_help_and_version(void **state)
         strbuf_deinit(&error);
     }
     static const char *const told[] = {
-        "--pid",     "--thread",   "--rate",    "--duration",    "--mode",   "--unwind", "--max-depth",
-        "--jitter",  "--children", "--format",  "--no-children", "--output", "--value",  "--stats",
-        "--threads", "--quiet",    "--verbose", "--version",     "--help",   "Usage:",
+        "--pid",       "--thread", "--rate",           "--duration", "--mode",        "--unwind",
+        "--max-depth", "--jitter", "--children",       "--format",   "--no-children", "--output",
+        "--value",     "--stats",  "--threads",        "--quiet",    "--verbose",     "--version",
+        "--help",      "Usage:",   "--save-snapshots", "report",
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
         assert_non_null(strstr(options_help(), told[i]));
@@ -316,7 +317,21 @@ static const struct {
     {{"-p1", "ls", "--", "x"}, "ls"},
     {{"-"}, "'-'"},
     {{"report"}, "report"},
-    {{"report", "file"}, "report"},
+    {{"report", "-q"}, "report"},
+    {{"report", ""}, "report"},
+    {{"report", "a", "b"}, "'b'"},
+    {{"report", "a", "--", "b"}, "'b'"},
+    {{"report", "-p1", "a"}, "-p1"},
+    {{"report", "a", "--rate", "9"}, "--rate"},
+    {{"report", "--save-snapshots=b", "a"}, "--save-snapshots"},
+    {{"report", "a", "--nonsense"}, "--nonsense"},
+    {{"report", "a", "-u", "x"}, "--unwind"},
+    {{"report", "a", "-f", "html"}, "html"},
+    {{"report", "a", "--lines"}, "--lines"},
+    {{"-q", "report", "a"}, "before"},
+    {{"-p1", "--save-snapshots", "-"}, "--save-snapshots"},
+    {{"-p1", "--save-snapshots="}, "--save-snapshots"},
+    {{"-p1", "--save-snapshots"}, "--save-snapshots"},
     {{"dump", "-p1"}, "dump"},
     {{"top", "-p1"}, "top"},
     {{"diff", "a", "b"}, "diff"},
@@ -435,6 +450,54 @@ static void test_wrong(void **state)
     }
 }
 
+static void test_report(void **state)
+{
+    (void)state;
+    char *argv[MAX_ARGS + 1];
+    struct options options = good(WORDS("report", "a.snap"), argv);
+    assert_int_equal(options.command, COMMAND_REPORT);
+    assert_string_equal(options.report_path, "a.snap");
+    assert_false(options.unwind_given);
+    assert_int_equal(options.max_depth, 0);
+    assert_string_equal(options.format->name, "collapsed");
+    options_deinit(&options);
+
+    options =
+        good(WORDS("report", "-o", "out", "a.snap", "-ufp", "--max-depth=3", "-t", "x*", "--threads", "-q"), argv);
+    assert_string_equal(options.report_path, "a.snap");
+    assert_string_equal(options.output_path, "out");
+    assert_true(options.unwind_given);
+    assert_int_equal(options.unwind, UNWIND_FP);
+    assert_int_equal(options.max_depth, 3);
+    assert_int_equal(options.thread_count, 1);
+    assert_true(options.output.show_threads);
+    options_deinit(&options);
+
+    options = good(WORDS("report", "--value", "ns", "--stats", "s", "--", "-a"), argv);
+    assert_string_equal(options.report_path, "-a");
+    assert_true(options.output.value_ns);
+    options_deinit(&options);
+
+    options = good(WORDS("--save-snapshots", "s.snap", "--", "report", "x"), argv);
+    assert_int_equal(options.command, COMMAND_SAMPLE);
+    assert_string_equal(options.snapshots_path, "s.snap");
+    options_deinit(&options);
+}
+
+static void test_wanted_threads(void **state)
+{
+    (void)state;
+    struct options options = {0};
+    assert_true(options_want_thread(&options, 7, "any"));
+    const char *threads[] = {"42", "work*"};
+    options.threads = threads;
+    options.thread_count = 2;
+    assert_true(options_want_thread(&options, 42, "any"));
+    assert_true(options_want_thread(&options, 7, "worker"));
+    assert_false(options_want_thread(&options, 7, "a worker"));
+    assert_false(options_want_thread(&options, 4, "any"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +513,8 @@ int main(void)
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_wanted_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

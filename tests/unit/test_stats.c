@@ -103,7 +103,7 @@ static void expect_number(const char *object, const char *name, uint64_t wanted)
 struct run {
     struct options options;
     struct capture_result capture;
-    struct pipeline_counters pipeline;
+    struct digest_counters pipeline;
     struct tracer_counters tracer;
     struct stats stats;
 };

@@ -1,12 +1,14 @@
 /*
  * Every single instruction of a child: prologues, epilogues, lazily bound PLT entries and the resolver behind them,
  * vfork, libc. At each of them the walk must come to the function that is stepped through, and to its caller right
- * behind it.
+ * behind it. The same for functions with frame pointers and without unwind information (unwind_steps_bare.c): there
+ * only the instructions themselves tell where the frame pointer is not that of the function yet, or not any more.
  */
 #include "cmocka_all.h"
 
 #include "self_target.h"
 #include "unwind/unwind.h"
+#include "unwind_steps_bare.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -55,11 +57,12 @@ __attribute__((noinline)) static void stepped(const char *text)
     __asm__ volatile("" ::: "memory");
 }
 
-__attribute__((noreturn)) static void be_stepped(void)
+/* The child's part: `function` is stepped through. */
+__attribute__((noreturn)) static void be_stepped(void (*function)(const char *text))
 {
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
-    stepped("1.5e10");
+    function("1.5e10");
     _exit(0);
 }
 
@@ -89,11 +92,21 @@ static struct snapshot take_snapshot(pid_t pid, const struct user_regs_struct *r
     };
 }
 
+/* What a walk found where the child stands. */
+struct place {
+    enum unwind_mode mode;
+    const struct stack *stack;
+    uint64_t return_avma; /* of the function that is stepped through */
+};
+
 /* The frame of the function, then the one that it returns to, then the rest of main's stack. */
-static bool has_both(const struct stack *stack, uint64_t return_avma)
+static bool has_both(const struct place *place)
 {
-    for (size_t i = 1; i < stack->count; i++) {
-        if (stack->frames[i].avma != return_avma)
+    const struct stack *stack = place->stack;
+    if (!judged)
+        return true;
+    for (size_t i = 1; i < stack->count && stack->end == STACK_COMPLETE; i++) {
+        if (stack->frames[i].avma != place->return_avma)
             continue;
         uint64_t inner = stack->frames[i - 1].avma;
         return inner >= (uintptr_t)stepped && inner < (uintptr_t)stepped + 2048;
@@ -101,14 +114,60 @@ static bool has_both(const struct stack *stack, uint64_t return_avma)
     return false;
 }
 
-static void every_instruction_has_the_right_callers(void **state)
+static bool lies_in(uint64_t avma, const char *start, const char *end)
 {
-    (void)state;
-    static const enum unwind_mode modes[] = {UNWIND_AUTO, UNWIND_DWARF};
-    struct unwinder *unwinders[2];
-    struct unwind_space *spaces[2];
+    return avma >= (uintptr_t)start && avma < (uintptr_t)end;
+}
+
+static bool is_frame(const struct stack *stack, size_t n, const char *start, const char *end)
+{
+    return n < stack->count && lies_in(frame_lookup_avma(stack->frames[n].avma, stack->frames[n].exact), start, end);
+}
+
+/* From frame n on: outer, and what it was called from. */
+static bool goes_on_with_outer(const struct place *place, size_t n)
+{
+    return is_frame(place->stack, n, __start_bare_outer_code, __stop_bare_outer_code) && n + 1 < place->stack->count &&
+           place->stack->frames[n + 1].avma == place->return_avma;
+}
+
+static bool goes_on_with_middle(const struct place *place, size_t n)
+{
+    return is_frame(place->stack, n, __start_bare_middle_code, __stop_bare_middle_code) &&
+           goes_on_with_outer(place, n + 1);
+}
+
+static bool has_middle_and_outer(const struct place *place)
+{
+    uint64_t pc = place->stack->frames[0].avma;
+    if (lies_in(pc, __start_bare_outer_code, __stop_bare_outer_code))
+        return goes_on_with_outer(place, 0);
+    if (lies_in(pc, __start_bare_middle_code, __stop_bare_middle_code))
+        return goes_on_with_middle(place, 0);
+    if (lies_in(pc, bare_edges_start, bare_open_start))
+        return goes_on_with_middle(place, 1);
+    /* There the caller can be missing. */
+    if (lies_in(pc, bare_open_start, bare_edges_end))
+        return goes_on_with_middle(place, 1) || goes_on_with_outer(place, 1);
+    /* Libraries have no frame pointers: from inside they lead past the caller. */
+    if (!judged || place->mode == UNWIND_FP)
+        return true;
+    size_t n = 1;
+    while (n < place->stack->count && !is_frame(place->stack, n, __start_bare_middle_code, __stop_bare_middle_code))
+        n++;
+    return goes_on_with_middle(place, n);
+}
+
+enum { MODES = 2 };
+
+/* Steps a child through `function` and has `is_right` judge each instruction in each mode. Returns their number. */
+static size_t step_through(void (*function)(const char *text), const enum unwind_mode modes[MODES],
+                           bool (*is_right)(const struct place *place))
+{
+    struct unwinder *unwinders[MODES];
+    struct unwind_space *spaces[MODES];
     struct stack stack = {0};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < MODES; i++) {
         unwinders[i] = unwinder_new(modes[i], 200);
         assert_non_null(unwinders[i]);
         spaces[i] = unwind_space_new(unwinders[i]);
@@ -118,42 +177,58 @@ static void every_instruction_has_the_right_callers(void **state)
     assert_non_null(copy);
     pid_t pid = fork();
     if (pid == 0)
-        be_stepped();
+        be_stepped(function);
     assert_true(pid > 0);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSTOPPED(status));
 
     struct user_regs_struct regs = {0};
-    while (regs.rip != (uintptr_t)stepped)
+    while (regs.rip != (uintptr_t)function)
         assert_true(child_step(pid, &regs));
     uint64_t return_avma = (uint64_t)ptrace(PTRACE_PEEKDATA, pid, (void *)(uintptr_t)regs.rsp, NULL);
     size_t steps = 0;
     size_t wrong = 0;
     while (regs.rip != return_avma && steps < STEPS_MAX) {
         struct snapshot snapshot = take_snapshot(pid, &regs, copy);
-        for (size_t i = 0; i < 2; i++) {
+        for (size_t i = 0; i < MODES; i++) {
             assert_int_equal(unwind_walk(unwinders[i], spaces[i], &self.map, &snapshot, NULL, &stack), 0);
-            if (!judged || (stack.end == STACK_COMPLETE && has_both(&stack, return_avma)))
+            struct place place = {.mode = modes[i], .stack = &stack, .return_avma = return_avma};
+            if (is_right(&place))
                 continue;
-            if (wrong++ < 10)
-                print_message("mode %d at %#llx: %s, %zu frames\n", (int)modes[i], regs.rip, stack_end_name(stack.end),
-                              stack.count);
+            if (wrong++ < 20)
+                print_message("mode %d at %#llx, %s: %s, %zu frames\n", (int)modes[i], regs.rip, bare_name(regs.rip),
+                              stack_end_name(stack.end), stack.count);
         }
         steps++;
         assert_true(child_step(pid, &regs));
     }
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    print_message("%zu steps\n", steps);
-    assert_true(steps > 2000 && steps < STEPS_MAX);
-    assert_int_equal(wrong, 0);
     free(copy);
     stack_deinit(&stack);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < MODES; i++) {
         unwind_space_free(spaces[i]);
         unwinder_free(unwinders[i]);
     }
+    print_message("%zu steps\n", steps);
+    assert_true(steps < STEPS_MAX);
+    assert_int_equal(wrong, 0);
+    return steps;
+}
+
+static void every_instruction_has_the_right_callers(void **state)
+{
+    (void)state;
+    static const enum unwind_mode modes[] = {UNWIND_AUTO, UNWIND_DWARF};
+    assert_true(step_through(stepped, modes, has_both) > 2000);
+}
+
+static void so_it_has_without_cfi_by_frame_pointers(void **state)
+{
+    (void)state;
+    static const enum unwind_mode modes[] = {UNWIND_AUTO, UNWIND_FP};
+    assert_true(step_through(bare_outer, modes, has_middle_and_outer) > 500);
 }
 
 static int load(void **state)
@@ -171,6 +246,9 @@ static int unload(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_instruction_has_the_right_callers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_instruction_has_the_right_callers),
+        cmocka_unit_test(so_it_has_without_cfi_by_frame_pointers),
+    };
     return cmocka_run_group_tests(tests, load, unload) ? 1 : 0;
 }

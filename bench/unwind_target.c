@@ -1,0 +1,55 @@
+/* Prints "ready" and spins, 30 frames deep: leaf, level_1 to level_25, main, two of libc, _start. */
+#include <stdio.h>
+
+#define EXACT __attribute__((noinline, noclone))
+
+EXACT static unsigned long leaf(unsigned long x)
+{
+    for (volatile unsigned long turns = 0; x; turns++)
+        ;
+    return x;
+}
+
+/* `x` is needed after the call, so the frame stays while the call runs. */
+#define LEVEL(n, next)                                                                                                 \
+    EXACT static unsigned long level_##n(unsigned long x)                                                              \
+    {                                                                                                                  \
+        unsigned long below = next(x + n);                                                                             \
+        return below ^ x;                                                                                              \
+    }
+
+LEVEL(25, leaf)
+LEVEL(24, level_25)
+LEVEL(23, level_24)
+LEVEL(22, level_23)
+LEVEL(21, level_22)
+LEVEL(20, level_21)
+LEVEL(19, level_20)
+LEVEL(18, level_19)
+LEVEL(17, level_18)
+LEVEL(16, level_17)
+LEVEL(15, level_16)
+LEVEL(14, level_15)
+LEVEL(13, level_14)
+LEVEL(12, level_13)
+LEVEL(11, level_12)
+LEVEL(10, level_11)
+LEVEL(9, level_10)
+LEVEL(8, level_9)
+LEVEL(7, level_8)
+LEVEL(6, level_7)
+LEVEL(5, level_6)
+LEVEL(4, level_5)
+LEVEL(3, level_4)
+LEVEL(2, level_3)
+LEVEL(1, level_2)
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    puts("ready");
+    fflush(stdout);
+    volatile unsigned long result = level_1((unsigned long)argc);
+    (void)result;
+    return 0;
+}

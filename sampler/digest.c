@@ -1,0 +1,140 @@
+#include "sampler/digest.h"
+
+#include "common/array.h"
+#include "sampler/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* What the copy has beyond what the last walk used, for calls that go deeper next time. */
+    COPY_SLACK_BYTES = 16 << 10,
+    COPY_LIMIT_BYTES = 16 << 20
+};
+
+const char *failure_name(enum failure failure)
+{
+    static const char *const names[FAILURE_COUNT] = {
+        [FAILURE_NONE] = "none",
+        [FAILURE_TIMEOUT] = "timeout",
+        [FAILURE_UNINTERRUPTIBLE] = "uninterruptible",
+        [FAILURE_NOT_ALLOWED] = "not_allowed",
+        [FAILURE_TRACED] = "traced",
+        [FAILURE_FOREIGN] = "foreign_abi",
+        [FAILURE_EXEC] = "exec",
+        [FAILURE_NO_MAPS] = "no_maps",
+        [FAILURE_ERROR] = "error",
+        [FAILURE_UNWIND] = "unwind",
+    };
+    return names[failure];
+}
+
+static int find_thread(struct digest *digest, struct thread_shared *shared)
+{
+    if (shared->in_profile)
+        return 0;
+    struct profile_thread thread = {.pid = shared->pid, .tid = shared->tid};
+    int error = profile_add_thread(digest->profile, &thread, &shared->profile_thread);
+    shared->in_profile = error == 0;
+    return error;
+}
+
+/* Sets what the next copy of this thread's stack should have. */
+static void learn(struct thread_shared *thread, const struct stack *stack, const struct item *item)
+{
+    size_t now = thread->copy_bytes;
+    size_t wanted = COPY_SLACK_BYTES;
+    const struct memory_range *copy = &item->ranges[0];
+    if (item->range_count && stack->top_avma > copy->avma)
+        wanted += stack->top_avma - copy->avma;
+    if (item->range_count && stack->end == STACK_CUT_COPY && wanted < 2 * copy->size)
+        wanted = 2 * copy->size;
+    if (wanted < now - now / 8) /* down slowly: the next deep call should not be cut */
+        wanted = now - now / 8;
+    thread->copy_bytes = wanted < COPY_LIMIT_BYTES ? wanted : COPY_LIMIT_BYTES;
+}
+
+static int add_frames(struct digest *digest, const struct item *item, uint32_t *ret_stack)
+{
+    const struct stack *stack = &digest->stack;
+    int error = array_room(&digest->frames, &digest->frame_capacity, stack->count);
+    for (size_t i = 0; i < stack->count && !error; i++) {
+        struct place place = place_of_frame(item->space, item->map, &stack->frames[i]);
+        if (!place.image && !place.space)
+            item->space->maps_stale = true;
+        else if (place.space)
+            space_find_perfmap(item->space, item->thread->tid);
+        error = profile_add_frame(digest->profile, &place, &digest->frames[i]);
+    }
+    return error ? error : profile_add_stack(digest->profile, digest->frames, stack->count, ret_stack);
+}
+
+static int unwind_item(struct digest *digest, struct item *item, const struct memory_reader *reader)
+{
+    struct space *space = item->space;
+    if (!space->unwind)
+        space->unwind = unwind_space_new(digest->unwinder);
+    if (!space->unwind)
+        return -ENOMEM;
+    struct snapshot snapshot = {
+        .registers = item->registers,
+        .stack_start_avma = item->stack.start_avma,
+        .stack_end_avma = item->stack.end_avma,
+        .range_count = item->range_count,
+    };
+    memcpy(snapshot.ranges, item->ranges, sizeof(snapshot.ranges));
+    return unwind_walk(digest->unwinder, space->unwind, &item->map->code, &snapshot, reader, &digest->stack);
+}
+
+int digest_add(struct digest *digest, struct item *item, const struct memory_reader *reader)
+{
+    struct digest_counters *counters = &digest->counters;
+    struct profile_sample sample = {.kind = SAMPLE_FAILED, .count = item->count, .ns = item->ns};
+    int error = find_thread(digest, item->thread);
+    if (!error)
+        error = strings_add(&digest->profile->strings, item->comm, &sample.thread_name);
+    if (error)
+        return error;
+    sample.thread = item->thread->profile_thread;
+    digest->profile->threads[sample.thread].name = sample.thread_name;
+    if (item->failure == FAILURE_NONE) {
+        error = unwind_item(digest, item, reader);
+        if (error && error != -EINVAL)
+            return error;
+        if (error)
+            item->failure = FAILURE_UNWIND;
+        error = 0;
+    }
+    if (item->failure == FAILURE_NONE) {
+        sample.kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
+        counters->ends[digest->stack.end] += item->count;
+        counters->frames += digest->stack.count;
+        learn(item->thread, &digest->stack, item);
+        error = add_frames(digest, item, &sample.stack);
+    } else {
+        counters->failed[item->failure] += item->count;
+    }
+    counters->samples += item->count;
+    return error ? error : profile_add_sample(digest->profile, &sample);
+}
+
+int digest_init(struct digest *digest, enum unwind_mode mode, size_t max_depth, struct profile *profile)
+{
+    *digest = (struct digest){.profile = profile, .unwinder = unwinder_new(mode, max_depth)};
+    return digest->unwinder ? 0 : -ENOMEM;
+}
+
+void digest_deinit(struct digest *digest)
+{
+    unwinder_free(digest->unwinder);
+    stack_deinit(&digest->stack);
+    free(digest->frames);
+    *digest = (struct digest){0};
+}
+
+void digest_finish(struct digest *digest, uint64_t unwind_ns)
+{
+    digest->counters.unwind_ns = unwind_ns;
+    digest->counters.unwind = unwinder_counters(digest->unwinder);
+}

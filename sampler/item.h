@@ -1,0 +1,56 @@
+/*
+ * One look at one thread, on its way from the capture thread to the profile: what was copied, or why nothing was.
+ * Plain data but for the space, maps and thread that it belongs to; a saved one (snapread.h) is the same.
+ */
+#ifndef SAMPLER_ITEM_H
+#define SAMPLER_ITEM_H
+
+#include "sampler/space.h"
+#include "sampler/targets.h"
+#include "unwind/snapshot.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Why a sample has no stack. The numbers stand in snapshot files: new ones go to the end. */
+enum failure {
+    FAILURE_NONE,
+    FAILURE_TIMEOUT,         /* did not stop in time */
+    FAILURE_UNINTERRUPTIBLE, /* in uninterruptible sleep: not tried */
+    FAILURE_NOT_ALLOWED,     /* not permitted, or set-uid */
+    FAILURE_TRACED,          /* another tracer has it */
+    FAILURE_FOREIGN,         /* 32-bit code */
+    FAILURE_EXEC,            /* called exec just then: it is not known which image was seen */
+    FAILURE_NO_MAPS,         /* its maps could not be read */
+    FAILURE_ERROR,           /* another error of ptrace */
+    FAILURE_UNWIND,          /* the snapshot has no program counter or stack pointer */
+    FAILURE_COUNT
+};
+
+const char *failure_name(enum failure failure); /* for counters: "timeout", ... */
+
+enum item_kind {
+    ITEM_SAMPLE,
+    ITEM_SPACE_END /* nothing of this space comes any more */
+};
+
+struct item {
+    struct item *next;
+    enum item_kind kind;
+    struct space *space;          /* borrowed; NULL: a failure of a process without one */
+    struct address_map *map;      /* owned reference, or NULL for a failure */
+    struct thread_shared *thread; /* owned reference */
+    char comm[PROCFS_COMM_BYTES];
+    enum failure failure;
+    uint64_t time_ns; /* CLOCK_MONOTONIC: when the thread was let go again; of a failure, when its tick was */
+    uint64_t count;   /* ticks that it stands for */
+    uint64_t ns;      /* time that it stands for, in wall mode */
+    struct registers registers;
+    struct extent stack;
+    struct memory_range ranges[SNAPSHOT_RANGES]; /* in the buffer; the first is from the stack pointer upward */
+    size_t range_count;
+    uint8_t *buffer; /* owned, kept from use to use */
+    size_t buffer_bytes;
+};
+
+#endif
