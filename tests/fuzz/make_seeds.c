@@ -21,6 +21,7 @@
 static const uint64_t BIAS = 0x500000;
 static const uint64_t JIT = 0x600000;
 static const uint64_t STACK = 0x700000;
+static const uint64_t OTHER_STACK = 0x800000;
 
 enum { FUNCTION_BYTES = 0x80, FUNCTIONS = 4, ENTRY_BYTES_MAX = 400, SEEDS_PER_FILE = 24, CODE_BYTES = 500 };
 
@@ -128,7 +129,8 @@ static void put_stack(struct output *output, unsigned turn)
     for (unsigned i = 0; i < 96; i++) {
         uint64_t start = i % 5 == turn % 5 ? JIT : BIAS + FRAMEIMAGE_TEXT;
         uint64_t code = start + (i * 7 + turn) % (CODE_BYTES / 5) * 5;
-        put_number(output, i % 4 == 3 ? STACK + (i + 4) * 8 : code, 8);
+        uint64_t stack = turn % 3 == 0 ? OTHER_STACK : STACK;
+        put_number(output, i % 4 == 3 ? stack + (i + 4) * 8 : code, 8);
     }
 }
 
