@@ -134,6 +134,18 @@ static void put_stack(struct output *output, unsigned turn)
     }
 }
 
+/* The same entries as .debug_frame: a CIE has all ones, an FDE the place of its CIE. */
+static void turn_into_debug_frame(struct output *frames)
+{
+    uint32_t length, id;
+    for (size_t off = 0; off + 8 <= frames->size; off += length + sizeof(length)) {
+        memcpy(&length, frames->bytes + off, sizeof(length));
+        memcpy(&id, frames->bytes + off + 4, sizeof(id));
+        id = id == 0 ? UINT32_MAX : (uint32_t)(off + 4) - id;
+        memcpy(frames->bytes + off + 4, &id, sizeof(id));
+    }
+}
+
 static void save_all(const struct output *frames, const char *name, unsigned turn)
 {
     static struct output seed, code;
@@ -157,6 +169,17 @@ static void save_all(const struct output *frames, const char *name, unsigned tur
     put_number(&seed, 0, 2);
     put(&seed, frames->bytes, frames->size);
     save("cfitable", name, &seed);
+
+    seed.size = 0;
+    static struct output debug;
+    debug = *frames;
+    turn_into_debug_frame(&debug);
+    put_number(&seed, 2, 1);
+    put_number(&seed, 0, 2);
+    put(&seed, debug.bytes, debug.size);
+    char debug_name[80];
+    snprintf(debug_name, sizeof(debug_name), "%s-debug", name);
+    save("cfitable", debug_name, &seed);
 }
 
 /* Functions of the file, evenly; of each file also the signal frames. */
