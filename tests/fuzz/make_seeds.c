@@ -203,28 +203,38 @@ static void seeds_of_table(struct cfitable *table, unsigned file)
     }
 }
 
-/* The first bytes as they are in the file: relative addresses, personality routines. */
+/* Moves functions with relative addresses of 4 bytes, as compilers write them, to the code. */
+static void move_raw_functions(uint8_t *bytes, size_t size)
+{
+    enum { ADDRESS_OFF = 8, RAW_BYTES = 0x20 };
+    uint32_t length, id, start_svma = FRAMEIMAGE_TEXT;
+    for (size_t off = 0; off + 16 <= size; off += length + sizeof(length)) {
+        memcpy(&length, bytes + off, sizeof(length));
+        memcpy(&id, bytes + off + 4, sizeof(id));
+        if (id == 0)
+            continue;
+        const uint32_t range[] = {start_svma - (uint32_t)(FRAMEIMAGE_FRAMES + off + ADDRESS_OFF), RAW_BYTES};
+        memcpy(bytes + off + ADDRESS_OFF, range, sizeof(range));
+        start_svma += RAW_BYTES;
+    }
+}
+
+/* The first bytes as they are in the file: relative addresses, padding, alignment. */
 static void raw_seeds(const struct image *image, unsigned file)
 {
-    struct image_section frames, search;
+    struct image_section frames;
     uint8_t bytes[2048];
     if (!image_find_section(image, ".eh_frame", &frames) || frames.bytes < sizeof(bytes) ||
         image_read_off(image, frames.off, bytes, sizeof(bytes)) < 0)
         return;
-    for (unsigned stripped = 0; stripped < 2; stripped++) {
-        struct output seed = {.size = 0};
-        struct output table = {.size = 0};
-        uint8_t header[200];
-        if (image_find_eh_frame_hdr(image, &search) && search.bytes >= sizeof(header) &&
-            image_read_off(image, search.off, header, sizeof(header)) == 0)
-            put(&table, header, sizeof(header));
-        put_number(&seed, stripped, 1);
-        put_part(&seed, &table);
-        put(&seed, bytes, sizeof(bytes));
-        char name[64];
-        snprintf(name, sizeof(name), "raw%u-%u", file, stripped);
-        save("cfitable", name, &seed);
-    }
+    move_raw_functions(bytes, sizeof(bytes));
+    struct output seed = {.size = 0};
+    put_number(&seed, 0, 1);
+    put_number(&seed, 0, 2);
+    put(&seed, bytes, sizeof(bytes));
+    char name[64];
+    snprintf(name, sizeof(name), "raw%u", file);
+    save("cfitable", name, &seed);
 }
 
 /* A search table that fits: three functions. */
