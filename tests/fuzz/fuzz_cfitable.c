@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-/* Input: flags (1 byte), search table (a part), the rest is .eh_frame. */
-enum { FUNCTIONS_MAX = 256 };
+/* Input: flags (1 byte), search table (a part), the rest is .eh_frame or .debug_frame. */
+enum { FUNCTIONS_MAX = 256, FLAG_STRIPPED = 1, FLAG_DEBUG = 2, STEP_BYTES = 0x40 };
 
 static void check_function(struct cfitable *table, uint64_t svma)
 {
@@ -53,7 +53,9 @@ static void check_table(struct cfitable *table)
         check_function(table, start - 1);
     }
     check_function(table, 0);
-    check_function(table, FRAMEIMAGE_TEXT);
+    /* Not all that there is counts as .eh_frame's. */
+    for (uint64_t svma = FRAMEIMAGE_TEXT; svma < FRAMEIMAGE_SEARCH; svma += STEP_BYTES)
+        check_function(table, svma);
     check_function(table, UINT64_MAX);
 }
 
@@ -66,7 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .search_bytes = search.size,
                                .frames = input.data,
                                .frame_bytes = input.size,
-                               .stripped = flags & 1};
+                               .stripped = flags & FLAG_STRIPPED,
+                               .debug = flags & FLAG_DEBUG};
     struct image *image = frameimage_open(&parts);
     FUZZ_CHECK(image && image_kind(image) == IMAGE_ELF);
     struct cfitable *table;

@@ -5,12 +5,13 @@
 
 /*
  * Input: .eh_frame (a part), code (a part), pc (4 bytes, from the image's beginning on), known registers (4 bytes),
- * registers (16 x 2 bytes, from the stack on), the stack. The code is at CODE in the image, and once more at JIT
- * without one.
+ * registers (16 x 2 bytes, from the stack on), the stack. The code is in the image, and once more at JIT without one;
+ * the stack is once more, and cut, at OTHER_STACK if the highest bit of the known registers says so.
  */
 static const uint64_t BIAS = 0x500000;
 static const uint64_t JIT = 0x600000;
 static const uint64_t STACK = 0x700000;
+static const uint64_t OTHER_STACK = 0x800000;
 
 enum { DEPTH_MAX = 64, IMAGE_CODE_BYTES = 0x2000, JIT_BYTES = 0x1000 };
 
@@ -31,6 +32,10 @@ static void check_stack(const struct stack *stack, const struct snapshot *snapsh
     FUZZ_CHECK((unsigned)stack->end < STACK_END_COUNT);
     FUZZ_CHECK(stack->frames[0].avma == snapshot->registers.value[REGISTER_PC] && stack->frames[0].exact);
     FUZZ_CHECK(stack->top_avma <= snapshot->stack_end_avma);
+    FUZZ_CHECK(stack->other_bytes == 0 || snapshot->range_count > 1);
+    uint64_t written;
+    FUZZ_CHECK(stack->interrupted_sp_at_avma == 0 ||
+               snapshot_read(snapshot, stack->interrupted_sp_at_avma, &written, sizeof(written)));
     for (size_t i = 1; i < stack->count; i++)
         FUZZ_CHECK(stack->frames[i].by != FRAME_INNERMOST && stack->frames[i].by < FRAME_BY_COUNT);
 }
@@ -98,14 +103,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct snapshot snapshot = {0};
     struct registers *registers = &snapshot.registers;
     registers->value[REGISTER_PC] = BIAS + fuzz_take_number(&input, 4);
-    registers->known = (uint32_t)fuzz_take_number(&input, 4) | 1U << REGISTER_PC | 1U << REGISTER_RSP;
+    uint32_t known = (uint32_t)fuzz_take_number(&input, 4);
+    registers->known = known | 1U << REGISTER_PC | 1U << REGISTER_RSP;
     registers->known &= (1U << REGISTER_COUNT) - 1;
     for (unsigned reg = 0; reg < REGISTER_PC; reg++)
         registers->value[reg] = STACK + fuzz_take_number(&input, 2);
     snapshot.stack_start_avma = STACK - 0x1000;
     snapshot.stack_end_avma = STACK + input.size + 0x1000;
     snapshot.ranges[0] = (struct memory_range){.avma = STACK, .bytes = input.data, .size = input.size};
-    snapshot.range_count = 1;
+    snapshot.ranges[1] = (struct memory_range){.avma = OTHER_STACK,
+                                               .bytes = input.data,
+                                               .size = input.size / 2,
+                                               .mapping_end_avma = OTHER_STACK + input.size + 0x1000};
+    snapshot.range_count = known >> 31 ? 2 : 1;
     for (int mode = 0; mode < MODES; mode++)
         walk(mode, &map, &snapshot, &reader);
     return 0;

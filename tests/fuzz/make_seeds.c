@@ -21,6 +21,7 @@
 static const uint64_t BIAS = 0x500000;
 static const uint64_t JIT = 0x600000;
 static const uint64_t STACK = 0x700000;
+static const uint64_t OTHER_STACK = 0x800000;
 
 enum { FUNCTION_BYTES = 0x80, FUNCTIONS = 4, ENTRY_BYTES_MAX = 400, SEEDS_PER_FILE = 24, CODE_BYTES = 500 };
 
@@ -128,7 +129,20 @@ static void put_stack(struct output *output, unsigned turn)
     for (unsigned i = 0; i < 96; i++) {
         uint64_t start = i % 5 == turn % 5 ? JIT : BIAS + FRAMEIMAGE_TEXT;
         uint64_t code = start + (i * 7 + turn) % (CODE_BYTES / 5) * 5;
-        put_number(output, i % 4 == 3 ? STACK + (i + 4) * 8 : code, 8);
+        uint64_t stack = turn % 3 == 0 ? OTHER_STACK : STACK;
+        put_number(output, i % 4 == 3 ? stack + (i + 4) * 8 : code, 8);
+    }
+}
+
+/* The same entries as .debug_frame: a CIE has all ones, an FDE the place of its CIE. */
+static void turn_into_debug_frame(struct output *frames)
+{
+    uint32_t length, id;
+    for (size_t off = 0; off + 8 <= frames->size; off += length + sizeof(length)) {
+        memcpy(&length, frames->bytes + off, sizeof(length));
+        memcpy(&id, frames->bytes + off + 4, sizeof(id));
+        id = id == 0 ? UINT32_MAX : (uint32_t)(off + 4) - id;
+        memcpy(frames->bytes + off + 4, &id, sizeof(id));
     }
 }
 
@@ -155,6 +169,17 @@ static void save_all(const struct output *frames, const char *name, unsigned tur
     put_number(&seed, 0, 2);
     put(&seed, frames->bytes, frames->size);
     save("cfitable", name, &seed);
+
+    seed.size = 0;
+    static struct output debug;
+    debug = *frames;
+    turn_into_debug_frame(&debug);
+    put_number(&seed, 2, 1);
+    put_number(&seed, 0, 2);
+    put(&seed, debug.bytes, debug.size);
+    char debug_name[80];
+    snprintf(debug_name, sizeof(debug_name), "%s-debug", name);
+    save("cfitable", debug_name, &seed);
 }
 
 /* Functions of the file, evenly; of each file also the signal frames. */
@@ -178,28 +203,38 @@ static void seeds_of_table(struct cfitable *table, unsigned file)
     }
 }
 
-/* The first bytes as they are in the file: relative addresses, personality routines. */
+/* Moves functions with relative addresses of 4 bytes, as compilers write them, to the code. */
+static void move_raw_functions(uint8_t *bytes, size_t size)
+{
+    enum { ADDRESS_OFF = 8, RAW_BYTES = 0x20 };
+    uint32_t length, id, start_svma = FRAMEIMAGE_TEXT;
+    for (size_t off = 0; off + 16 <= size; off += length + sizeof(length)) {
+        memcpy(&length, bytes + off, sizeof(length));
+        memcpy(&id, bytes + off + 4, sizeof(id));
+        if (id == 0)
+            continue;
+        const uint32_t range[] = {start_svma - (uint32_t)(FRAMEIMAGE_FRAMES + off + ADDRESS_OFF), RAW_BYTES};
+        memcpy(bytes + off + ADDRESS_OFF, range, sizeof(range));
+        start_svma += RAW_BYTES;
+    }
+}
+
+/* The first bytes as they are in the file: relative addresses, padding, alignment. */
 static void raw_seeds(const struct image *image, unsigned file)
 {
-    struct image_section frames, search;
+    struct image_section frames;
     uint8_t bytes[2048];
     if (!image_find_section(image, ".eh_frame", &frames) || frames.bytes < sizeof(bytes) ||
         image_read_off(image, frames.off, bytes, sizeof(bytes)) < 0)
         return;
-    for (unsigned stripped = 0; stripped < 2; stripped++) {
-        struct output seed = {.size = 0};
-        struct output table = {.size = 0};
-        uint8_t header[200];
-        if (image_find_eh_frame_hdr(image, &search) && search.bytes >= sizeof(header) &&
-            image_read_off(image, search.off, header, sizeof(header)) == 0)
-            put(&table, header, sizeof(header));
-        put_number(&seed, stripped, 1);
-        put_part(&seed, &table);
-        put(&seed, bytes, sizeof(bytes));
-        char name[64];
-        snprintf(name, sizeof(name), "raw%u-%u", file, stripped);
-        save("cfitable", name, &seed);
-    }
+    move_raw_functions(bytes, sizeof(bytes));
+    struct output seed = {.size = 0};
+    put_number(&seed, 0, 1);
+    put_number(&seed, 0, 2);
+    put(&seed, bytes, sizeof(bytes));
+    char name[64];
+    snprintf(name, sizeof(name), "raw%u", file);
+    save("cfitable", name, &seed);
 }
 
 /* A search table that fits: three functions. */

@@ -6,8 +6,8 @@
 
 enum { NAMES_OFF = 0x200, SECTIONS_OFF = 0x400, PART_BYTES_MAX = 0x1000 };
 
-static const char NAMES[] = "\0.eh_frame\0.shstrtab";
-enum { NAME_EH_FRAME = 1, NAME_SHSTRTAB = 11 };
+static const char NAMES[] = "\0.eh_frame\0.shstrtab\0.debug_frame";
+enum { NAME_EH_FRAME = 1, NAME_SHSTRTAB = 11, NAME_DEBUG_FRAME = 21 };
 
 static void put(uint8_t *file, size_t off, const void *data, size_t size)
 {
@@ -48,10 +48,10 @@ static void put_headers(uint8_t *file, size_t size, const struct frameimage *par
     };
     Elf64_Shdr sections[] = {
         {0},
-        {.sh_name = NAME_EH_FRAME,
+        {.sh_name = parts->debug ? NAME_DEBUG_FRAME : NAME_EH_FRAME,
          .sh_type = SHT_PROGBITS,
-         .sh_flags = SHF_ALLOC,
-         .sh_addr = FRAMEIMAGE_FRAMES,
+         .sh_flags = parts->debug ? 0 : SHF_ALLOC,
+         .sh_addr = parts->debug ? 0 : FRAMEIMAGE_FRAMES,
          .sh_offset = FRAMEIMAGE_FRAMES,
          .sh_size = parts->frame_bytes},
         {.sh_name = NAME_SHSTRTAB, .sh_type = SHT_STRTAB, .sh_offset = NAMES_OFF, .sh_size = sizeof(NAMES)},

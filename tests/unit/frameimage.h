@@ -1,6 +1,6 @@
 /*
- * ELF images in memory around the bytes of an .eh_frame, which may be as damaged as they like. File offset and linker
- * address are the same.
+ * ELF images in memory around the bytes of an .eh_frame or .debug_frame, which may be as damaged as they like. File
+ * offset and linker address are the same.
  */
 #ifndef TESTS_UNIT_FRAMEIMAGE_H
 #define TESTS_UNIT_FRAMEIMAGE_H
@@ -21,6 +21,7 @@ struct frameimage {
     const void *frames;
     size_t frame_bytes;
     bool stripped; /* no section headers */
+    bool debug;    /* the frames are .debug_frame, not .eh_frame */
 };
 
 /* All is copied. NULL: no memory. */

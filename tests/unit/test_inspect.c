@@ -251,6 +251,63 @@ static void other_system_calls_are_none(void **state)
     }
 }
 
+/* ---- the end of a thread ---- */
+
+static bool is_thread_end(size_t off)
+{
+    struct view view = {.map = &map, .snapshot = &snapshot, .reader = &reader};
+    return inspect_is_thread_end(&view, &region, START + off);
+}
+
+static void the_system_call_exit_ends_a_thread(void **state)
+{
+    (void)state;
+    static const uint8_t forms[][7] = {{0xb0, 0x3c, 0x0f, 0x05}, {0xb8, 0x3c, 0x00, 0x00, 0x00, 0x0f, 0x05}};
+    static const size_t sizes[] = {4, 7};
+    enum { LOOK_BYTES = 9 };
+    for (size_t form = 0; form < 2; form++) {
+        for (size_t off = 0; off + sizes[form] <= REGION_BYTES; off++) {
+            memset(code, 0x90, sizeof(code));
+            memcpy(code + off, forms[form], sizes[form]);
+            /* From a few instructions before it, and no more. */
+            for (size_t before = 0; before <= off && before <= LOOK_BYTES + 3; before++) {
+                if (is_thread_end(off - before) != (before <= LOOK_BYTES))
+                    fail_msg("form %zu at +%zu, %zu before", form, off, before);
+            }
+            assert_false(off + 1 < REGION_BYTES && is_thread_end(off + 1));
+        }
+        for (size_t at = 0; at < sizes[form]; at++) {
+            memset(code, 0x90, sizeof(code));
+            memcpy(code + 100, forms[form], sizes[form]);
+            code[100 + at] ^= 1;
+            assert_false(is_thread_end(100));
+        }
+        /* Without its last byte. */
+        memset(code, 0x90, sizeof(code));
+        memcpy(code + REGION_BYTES - sizes[form] + 1, forms[form], sizes[form] - 1);
+        assert_false(is_thread_end(REGION_BYTES - sizes[form] + 1));
+    }
+}
+
+/* int3; nop; call goexit1; nop: the return address is that of the call. */
+static void goexit_ends_a_goroutine(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0xcc, 0x90, 0xe8, 0x11, 0x22, 0x33, 0x00, 0x90};
+    for (size_t off = 0; off + sizeof(bytes) <= REGION_BYTES; off++) {
+        memset(code, 0, sizeof(code));
+        memcpy(code + off, bytes, sizeof(bytes));
+        for (size_t at = 0; at < sizeof(bytes); at++)
+            assert_int_equal(is_thread_end(off + at), at == 2);
+    }
+    memset(code, 0x90, sizeof(code));
+    memcpy(code + REGION_BYTES - sizeof(bytes) + 1, bytes, sizeof(bytes) - 1);
+    assert_false(is_thread_end(REGION_BYTES - sizeof(bytes) + 3));
+    memset(code, 0x90, sizeof(code));
+    memcpy(code, bytes + 1, sizeof(bytes) - 1);
+    assert_false(is_thread_end(1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +317,8 @@ int main(void)
         cmocka_unit_test(outside_of_the_region_nothing_is_said),
         cmocka_unit_test(knows_where_a_signal_handler_returns_to),
         cmocka_unit_test(other_system_calls_are_none),
+        cmocka_unit_test(the_system_call_exit_ends_a_thread),
+        cmocka_unit_test(goexit_ends_a_goroutine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
