@@ -38,8 +38,22 @@ struct source {
     size_t data_bytes;
 };
 
+/*
+ * Bytes read ahead: entries are small and shared (CIEs), and a system call costs more than all that is done with one.
+ * Of two the one that was not used last is replaced, so that a CIE stays while FDEs come and go.
+ */
+enum { WINDOW_BYTES = 512, WINDOW_COUNT = 2 };
+
+struct window {
+    const struct source *source; /* NULL: empty */
+    uint64_t position;
+    uint8_t bytes[WINDOW_BYTES];
+};
+
 struct cfitable {
     const struct image *image;
+    struct window windows[WINDOW_COUNT];
+    unsigned last_window;
     struct source sources[SOURCE_COUNT];
     struct function_record *records;
     size_t record_count;
@@ -246,8 +260,8 @@ static int append_fde(struct cfitable *table, size_t cie_off, const struct cfi_f
 /*
  * Bytes of an entry. `position` is what struct cfi_bytes calls svma: a linker address, or an offset into .debug_frame.
  */
-static int read_position(const struct cfitable *table, const struct source *source, uint64_t position, void *buffer,
-                         size_t size)
+static int read_file(const struct cfitable *table, const struct source *source, uint64_t position, void *buffer,
+                     size_t size)
 {
     if (source->format == CFI_EH_FRAME)
         return image_read_svma(table->image, position, buffer, size) < 0 ? -EINVAL : 0;
@@ -259,6 +273,31 @@ static int read_position(const struct cfitable *table, const struct source *sour
         return 0;
     }
     return image_read_off(table->image, source->section.off + position, buffer, size) < 0 ? -EINVAL : 0;
+}
+
+/* The same, read ahead where that is possible. */
+static int read_position(struct cfitable *table, const struct source *source, uint64_t position, void *buffer,
+                         size_t size)
+{
+    for (unsigned i = 0; i < WINDOW_COUNT; i++) {
+        const struct window *window = &table->windows[i];
+        uint64_t start = position - window->position;
+        if (window->source == source && start <= WINDOW_BYTES && size <= WINDOW_BYTES - start) {
+            memcpy(buffer, window->bytes + start, size);
+            table->last_window = i;
+            return 0;
+        }
+    }
+    unsigned oldest = (table->last_window + 1) % WINDOW_COUNT;
+    struct window *window = &table->windows[oldest];
+    window->source = NULL;
+    if (size > WINDOW_BYTES || read_file(table, source, position, window->bytes, WINDOW_BYTES) < 0)
+        return read_file(table, source, position, buffer, size);
+    window->source = source;
+    window->position = position;
+    table->last_window = oldest;
+    memcpy(buffer, window->bytes, size);
+    return 0;
 }
 
 /* Reads one entry into the scratch memory, behind the `used` bytes there. */

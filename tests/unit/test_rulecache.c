@@ -249,7 +249,7 @@ static void general_rules_keep_their_operations(void **state)
         assert_general(rulecache_find(&cache, image_number(1), n), n, n * UINT64_C(1000));
     assert_int_equal(cache.general_count, 20);
     assert_int_equal(cache.op_count, 190);
-    size_t plain_bytes = 21 * (sizeof(struct rule_row) + 8);
+    size_t plain_bytes = 21 * (sizeof(struct rule_row) + sizeof(uint32_t) + sizeof(uint16_t));
     assert_int_equal(rulecache_bytes(&cache),
                      plain_bytes + 20 * sizeof(struct general_rule) + 190 * sizeof(struct expression_op));
 }

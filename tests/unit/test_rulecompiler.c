@@ -251,23 +251,23 @@ static void a_preserved_register_that_is_not(void **state)
 static void numbers_at_the_edge_of_a_plain_rule(void **state)
 {
     (void)state;
-    /* CFA = rsp + INT32_MAX; rbx at -32767 words, r12 at +32767 */
-    open_function(PROGRAM(DEF_CFA_OFFSET, 0xff, 0xff, 0xff, 0xff, 0x07, OFFSET(RBX, 0xff), 0xff, 0x01,
-                          OFFSET_EXTENDED_SF, R12, 0x81, 0x80, 0x7e, ADVANCE(1), DEF_CFA_OFFSET, 0x80, 0x80, 0x80, 0x80,
-                          0x08, ADVANCE(1), DEF_CFA_OFFSET, 8, OFFSET(RBX, 0x80), 0x80, 0x02, ADVANCE(1),
-                          OFFSET(RBX, 1), OFFSET_EXTENDED_SF, R12, 0x80, 0x80, 0x7e));
+    /* CFA = rsp + INT32_MAX; rbx at -127 words, r12 at +127 */
+    open_function(PROGRAM(DEF_CFA_OFFSET, 0xff, 0xff, 0xff, 0xff, 0x07, OFFSET(RBX, 0x7f), OFFSET_EXTENDED_SF, R12,
+                          0x81, 0x7f, ADVANCE(1), DEF_CFA_OFFSET, 0x80, 0x80, 0x80, 0x80, 0x08, ADVANCE(1),
+                          DEF_CFA_OFFSET, 8, OFFSET(RBX, 0x80), 0x01, ADVANCE(1), OFFSET(RBX, 1), OFFSET_EXTENDED_SF,
+                          R12, 0x80, 0x7f));
     assert_plain(0, RSP, INT32_MAX);
-    assert_int_equal(saved_words(RBX), -32767);
-    assert_int_equal(saved_words(R12), 32767);
+    assert_int_equal(saved_words(RBX), -127);
+    assert_int_equal(saved_words(R12), 127);
     /* CFA = rsp + 2^31 */
     compile_at(1);
     assert_int_equal(fixture.row.rule.kind, RULE_GENERAL);
     assert_int_equal(fixture.row.general.cfa.off, INT64_C(1) << 31);
-    /* rbx at -32768 words, which stands for "not known" in plain rules */
+    /* rbx at -128 words, which stands for "not known" in plain rules */
     compile_at(2);
-    assert_int_equal(location_of(RBX)->off, -32768 * 8);
+    assert_int_equal(location_of(RBX)->off, -128 * 8);
     compile_at(3);
-    assert_int_equal(location_of(R12)->off, 32768 * 8);
+    assert_int_equal(location_of(R12)->off, 128 * 8);
 }
 
 static void places_that_are_no_whole_words_are_general(void **state)
