@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -41,5 +42,43 @@ static int read_registers(pid_t tid, struct registers *ret)
     return 0;
 }
 
+/*
+ * struct ucontext (asm/ucontext.h, asm/sigcontext.h), in words: flags, link (0), the signal stack's address, flags and
+ * size, then the registers.
+ */
+enum {
+    UCONTEXT_LINK = 1,
+    UCONTEXT_STACK = 2,
+    UCONTEXT_STACK_BYTES = 4,
+    UCONTEXT_RSP = 20,
+    UCONTEXT_CS_GS_FS_SS = 23,
+    UCONTEXT_WORDS = 24,
+    USER_CS = 0x33, /* 64-bit code, on every x86-64 Linux */
+    LOOK_BYTES = 64 << 10
+};
+
+static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma)
+{
+    size_t first = (size_t)(-avma & 7U);
+    if (size > LOOK_BYTES)
+        size = LOOK_BYTES;
+    for (size_t off = first; off + UCONTEXT_WORDS * sizeof(uint64_t) <= size; off += sizeof(uint64_t)) {
+        uint64_t word[UCONTEXT_WORDS];
+        memcpy(&word[UCONTEXT_CS_GS_FS_SS], bytes + off + UCONTEXT_CS_GS_FS_SS * sizeof(uint64_t), sizeof(uint64_t));
+        if ((word[UCONTEXT_CS_GS_FS_SS] & 0xffffU) != USER_CS)
+            continue;
+        memcpy(word, bytes + off, sizeof(word));
+        uint64_t place = avma + off;
+        /* It lies on the signal stack that it tells of. */
+        if (word[UCONTEXT_LINK] == 0 && word[UCONTEXT_STACK] <= place &&
+            place - word[UCONTEXT_STACK] < word[UCONTEXT_STACK_BYTES]) {
+            *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* System V ABI, AMD64 supplement, 3.2.2: 128 bytes below the stack pointer belong to the function. */
-const struct capture_arch capture_arch = {.read_registers = read_registers, .red_zone_bytes = 128};
+const struct capture_arch capture_arch = {
+    .read_registers = read_registers, .find_interrupted = find_interrupted, .red_zone_bytes = 128};

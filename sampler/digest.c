@@ -50,6 +50,10 @@ static void learn(struct thread_shared *thread, const struct stack *stack, const
         wanted += stack->top_avma - copy->avma;
     if (item->range_count && stack->end == STACK_CUT_COPY && wanted < 2 * copy->size)
         wanted = 2 * copy->size;
+    if (stack->other_bytes + COPY_SLACK_BYTES > wanted)
+        wanted = stack->other_bytes + COPY_SLACK_BYTES;
+    if (stack->interrupted_sp_at_avma)
+        thread->interrupted_sp_at_avma = stack->interrupted_sp_at_avma;
     if (wanted < now - now / 8) /* down slowly: the next deep call should not be cut */
         wanted = now - now / 8;
     thread->copy_bytes = wanted < COPY_LIMIT_BYTES ? wanted : COPY_LIMIT_BYTES;

@@ -157,7 +157,9 @@ static struct flight *find_free(struct flights *flights)
 void flights_start(struct flights *flights, struct thread *thread)
 {
     size_t copy_bytes = thread->shared->copy_bytes;
-    struct item *item = new_sample(flights, thread, copy_bytes);
+    uint64_t interrupted_sp_at_avma = thread->shared->interrupted_sp_at_avma;
+    unsigned copies = interrupted_sp_at_avma ? 2 : 1;
+    struct item *item = new_sample(flights, thread, copies * copy_bytes);
     if (!item)
         return;
     struct flight *flight = find_free(flights);
@@ -167,7 +169,9 @@ void flights_start(struct flights *flights, struct thread *thread)
             .pid = thread->process->pid,
             .tid = thread->tid,
             .buffer = item->buffer,
-            .buffer_bytes = copy_bytes < item->buffer_bytes ? copy_bytes : item->buffer_bytes,
+            .buffer_bytes = item->buffer_bytes,
+            .stack_bytes_max = copy_bytes,
+            .interrupted_sp_at_avma = interrupted_sp_at_avma,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
@@ -232,6 +236,25 @@ static bool has_left_image(const struct thread *thread)
            stat.image_hash != thread->process->image_hash;
 }
 
+/* The stack, and the one that its signal handler interrupted. */
+static void take_copies(struct item *item, const struct tracer_request *request)
+{
+    item->range_count = 0;
+    if (request->bytes == 0)
+        return;
+    item->ranges[item->range_count++] =
+        (struct memory_range){.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
+    if (request->other_bytes == 0)
+        return;
+    const struct extent *extent = address_map_extent(item->map, request->other_avma + request->other_bytes - 1);
+    item->ranges[item->range_count++] = (struct memory_range){
+        .avma = request->other_avma,
+        .bytes = request->other,
+        .size = request->other_bytes,
+        .mapping_end_avma = extent ? extent->end_avma : 0,
+    };
+}
+
 /* The tracer's word that a flight has ended. */
 static void finish_flight(void *context, struct tracer_request *request)
 {
@@ -251,10 +274,8 @@ static void finish_flight(void *context, struct tracer_request *request)
     if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
         item->registers = request->registers;
         item->time_ns = request->released_ns;
-        item->ranges[0] =
-            (struct memory_range){.avma = request->bytes_avma, .bytes = item->buffer, .size = request->bytes};
-        item->range_count = request->bytes ? 1 : 0;
         find_stack(flights, thread, item);
+        take_copies(item, request);
         pipeline_put(flights->pipeline, item);
     } else {
         drop_sample(flights, thread, item, request->outcome == TRACER_VANISHED ? FAILURE_NONE : failure);

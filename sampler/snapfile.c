@@ -349,6 +349,7 @@ static void put_snapshot(struct strbuf *out, const struct item *item)
     wire_put_u32(out, (uint32_t)item->range_count);
     for (size_t i = 0; i < item->range_count; i++) {
         wire_put_u64(out, item->ranges[i].avma);
+        wire_put_u64(out, item->ranges[i].mapping_end_avma);
         wire_put_sized(out, item->ranges[i].bytes, item->ranges[i].size);
     }
 }

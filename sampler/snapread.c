@@ -218,6 +218,7 @@ static bool get_snapshot(struct wire *wire, struct item *item)
     for (size_t i = 0; i < item->range_count; i++) {
         struct memory_range *range = &item->ranges[i];
         range->avma = wire_get_u64(wire);
+        range->mapping_end_avma = wire_get_u64(wire);
         range->bytes = wire_get_sized(wire, SNAP_RANGE_LIMIT_BYTES, &range->size);
         if (!range->bytes || range->avma > UINT64_MAX - range->size)
             return false;

@@ -23,9 +23,12 @@ struct thread_shared {
     pid_t pid;
     pid_t tid;
     atomic_size_t copy_bytes; /* how much of the stack the next copy should have; set by the unwinder */
-    bool in_profile;          /* the unwinding thread's, until it has ended */
-    uint32_t profile_thread;  /* likewise */
-    uint32_t saved_number;    /* likewise: its number in the snapshot file; 0: none yet */
+    /* Where on its signal stack that of the interrupted code is written down (struct stack); 0: it has none so far. Set
+     * by the unwinder. */
+    atomic_uint_fast64_t interrupted_sp_at_avma;
+    bool in_profile;         /* the unwinding thread's, until it has ended */
+    uint32_t profile_thread; /* likewise */
+    uint32_t saved_number;   /* likewise: its number in the snapshot file; 0: none yet */
 };
 
 struct thread {

@@ -197,30 +197,43 @@ static size_t read_stack(pid_t tid, uint64_t sp, uint64_t limit_avma, uint8_t *b
     return got;
 }
 
-/* The stack that a signal handler's own one leads to. */
-static void read_other_stack(struct tracer_request *request)
+static size_t smaller(size_t a, size_t b)
 {
-    uint64_t place = request->interrupted_sp_at_avma;
+    return a < b ? a : b;
+}
+
+/* The stack that a signal handler's own one leads to. */
+static void read_other_stack(struct tracer_request *request, uint64_t sp_place, size_t bytes_max)
+{
     uint64_t sp;
-    request->other_bytes = 0;
-    if (!request->other_buffer || place < request->bytes_avma || request->bytes < sizeof(sp) ||
-        place - request->bytes_avma > request->bytes - sizeof(sp))
+    if (sp_place < request->bytes_avma || request->bytes < sizeof(sp) ||
+        sp_place - request->bytes_avma > request->bytes - sizeof(sp))
         return;
-    memcpy(&sp, request->buffer + (place - request->bytes_avma), sizeof(sp));
+    memcpy(&sp, request->buffer + (sp_place - request->bytes_avma), sizeof(sp));
     /* Above the handler's, in what is copied already or would be by a larger copy. */
-    bool is_same = sp >= request->bytes_avma && sp < request->stack_end_avma;
-    if (!is_same)
-        request->other_bytes =
-            read_stack(request->tid, sp, 0, request->other_buffer, request->buffer_bytes, &request->other_avma);
+    if (sp >= request->bytes_avma && sp < request->stack_end_avma)
+        return;
+    size_t used = (request->bytes + sizeof(sp) - 1) / sizeof(sp) * sizeof(sp);
+    if (used >= request->buffer_bytes)
+        return;
+    request->other = request->buffer + used;
+    request->other_bytes = read_stack(request->tid, sp, 0, request->buffer + used,
+                                      smaller(bytes_max, request->buffer_bytes - used), &request->other_avma);
 }
 
 static void read_stacks(struct tracer_request *request)
 {
     uint64_t sp = request->registers.value[REGISTER_RSP];
+    uint64_t sp_place = request->interrupted_sp_at_avma;
+    size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
+    request->other_bytes = 0;
     request->bytes = read_stack(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
-                                request->buffer_bytes, &request->bytes_avma);
-    read_other_stack(request);
+                                smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    if (!is_known)
+        capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place);
+    if (sp_place)
+        read_other_stack(request, sp_place, bytes_max);
 }
 
 static enum tracer_outcome capture(struct tracer_request *request)

@@ -58,10 +58,11 @@ struct tracer_request {
     uint64_t stack_end_avma;
     /*
      * Where on a signal stack the stack pointer of the interrupted code was last (struct stack); 0: not known. If that
-     * word is in the copy, the stack that it points to is copied too. `other_buffer` holds as much as `buffer`.
+     * word is in the copy, the stack that it points to is copied too, as far as there is room. Of a thread that is on a
+     * stack not seen before, it is looked for.
      */
     uint64_t interrupted_sp_at_avma;
-    uint8_t *other_buffer;
+    size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
 
     /* Filled in. */
     enum tracer_outcome outcome;
@@ -70,8 +71,9 @@ struct tracer_request {
     bool memory_gone;    /* mem_fd is of an image that exec has replaced: the snapshot is of another one */
     uint64_t bytes_avma; /* where buffer[0] was */
     size_t bytes;
-    uint64_t other_avma; /* where other_buffer[0] was */
-    size_t other_bytes;  /* 0: there is no other stack */
+    const uint8_t *other; /* the interrupted stack, in the buffer too */
+    uint64_t other_avma;
+    size_t other_bytes; /* 0: there is no other stack */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */

@@ -30,6 +30,35 @@ static int clone_position(const struct view *view, const struct code_region *reg
     return -1;
 }
 
+/* Is `svma` in the start code of its image? */
+static bool is_entry_code(const struct code_region *region, uint64_t svma)
+{
+    uint64_t entry_svma = region->image && region->has_bias ? image_entry_svma(region->image) : 0;
+    return entry_svma && svma - entry_svma < ENTRY_BYTES;
+}
+
+bool origin_is_near(struct view *view, struct callsites callsites, const struct registers *registers,
+                    unsigned *ret_words)
+{
+    enum { NEAR_WORDS = 64 };
+    if (!registers_known(registers, REGISTER_RBP) || registers->value[REGISTER_RBP] != 0)
+        return false;
+    for (unsigned i = 0; i < NEAR_WORDS; i++) {
+        uint64_t word;
+        if (!view_try_word(view, registers->value[REGISTER_RSP] + i * sizeof(word), &word))
+            return false;
+        const struct code_region *region = word ? codemap_find(view->map, frame_lookup_avma(word, false)) : NULL;
+        if (!region || !framepointer_is_return(view, callsites, word))
+            continue;
+        if (is_entry_code(region, frame_lookup_avma(word, false) - region->bias) ||
+            inspect_is_thread_end(view, region, word)) {
+            *ret_words = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 enum origin origin_find(const struct view *view, const struct code_region *region, const struct registers *registers,
                         uint64_t lookup_avma, bool exact, bool has_rule)
 {

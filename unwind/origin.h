@@ -14,6 +14,7 @@
 #ifndef UNWIND_ORIGIN_H
 #define UNWIND_ORIGIN_H
 
+#include "unwind/framepointer.h"
 #include "unwind/view.h"
 
 enum origin {
@@ -26,5 +27,14 @@ enum origin {
 /* For a frame at `lookup_avma` in `region`; `has_rule`: CFI covers it. */
 enum origin origin_find(const struct view *view, const struct code_region *region, const struct registers *registers,
                         uint64_t lookup_avma, bool exact, bool has_rule);
+
+/*
+ * A frame without unwind information and with rbp 0, as the kernel and clone start threads: rbp was never set, so it
+ * says nothing of where the return address is. If the stack's beginning is near, that is one of the next words: a
+ * return address into the code at an entry point, or into what a thread's first function returns to. On true
+ * *ret_words says which (from the stack pointer).
+ */
+bool origin_is_near(struct view *view, struct callsites callsites, const struct registers *registers,
+                    unsigned *ret_words);
 
 #endif

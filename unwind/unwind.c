@@ -165,13 +165,19 @@ static struct step step_without_rule(struct walk *walk)
         return step_by_ucontext(walk);
     if (walk->unwinder->mode == UNWIND_DWARF || walk->entered)
         return step_end(STACK_CUT_NO_RULE);
+    struct step step;
     struct inspection inspection;
     if (walk->exact && inspect_find(&walk->view, walk->region, pc, &inspection)) {
-        struct step step = step_by_inspection(walk, &inspection);
+        step = step_by_inspection(walk, &inspection);
         if (step.kind == STEP_CALLER)
             return step;
     }
-    return step_by_frame_pointer(walk);
+    step = step_by_frame_pointer(walk);
+    unsigned words;
+    if (step.kind == STEP_END && step.end == STACK_CUT_NO_RULE && !walk->exact &&
+        origin_is_near(&walk->view, walk->callsites, &walk->registers, &words))
+        return step_by_return_at_sp(walk, words, STACK_CUT_NO_RULE);
+    return step;
 }
 
 /*

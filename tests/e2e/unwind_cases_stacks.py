@@ -78,28 +78,36 @@ class Signals(chains.Case):
             self.check(f"altstacks_{build} thread trap_first", f"{self.THREAD};trap_first;{self.HANDLER}", root=self.THREAD_START,
                        modes=MODES_OF[build])
 
+    def check_other_stack(self, command, start, interrupted, **expected):
+        """On a stack of its own: from the first samples on, where the other one lies is known."""
+        if interrupted == "nested":
+            self.check(command, f"{start};{self.NESTED}", first=[self.NESTED], **expected)
+        else:
+            innermost = interrupted.split(";")[-1]
+            self.check(command, f"{start};{interrupted};{self.HANDLER}", first=[f"{innermost};{self.HANDLER}"], **expected)
+
     def test_inside_the_main_stack(self):
         """The handler's frames lie above those that it interrupted."""
         for build in BUILDS:
-            self.check(f"altstacks_{build} own trap_first", f"{self.MAIN};trap_first;{self.HANDLER}", modes=MODES_OF[build])
-            self.check(f"altstacks_{build} own nested", f"{self.MAIN};{self.NESTED}", modes=["auto"])
+            self.check_other_stack(f"altstacks_{build} own trap_first", self.MAIN, "trap_first", modes=MODES_OF[build])
+            self.check_other_stack(f"altstacks_{build} own nested", self.MAIN, "nested", modes=["auto"])
 
     def test_below_the_main_stack(self):
         for build in BUILDS:
             for trap in self.TRAPS:
-                self.check(f"altstacks_{build} low {trap.split(';')[0]}", f"{self.MAIN};{trap};{self.HANDLER}", modes=["auto"])
-            self.check(f"altstacks_{build} low nested", f"{self.MAIN};{self.NESTED}", modes=MODES_OF[build])
+                self.check_other_stack(f"altstacks_{build} low {trap.split(';')[0]}", self.MAIN, trap, modes=["auto"])
+            self.check_other_stack(f"altstacks_{build} low nested", self.MAIN, "nested", modes=MODES_OF[build])
 
     def test_below_a_threads_stack(self):
         for build in BUILDS:
-            self.check(f"altstacks_{build} below trap_first", f"{self.THREAD};trap_first;{self.HANDLER}", root=self.THREAD_START,
-                       modes=MODES_OF[build])
+            self.check_other_stack(f"altstacks_{build} below trap_first", self.THREAD, "trap_first", root=self.THREAD_START,
+                                   modes=MODES_OF[build])
 
     def test_above_a_threads_stack(self):
         for build in BUILDS:
-            self.check(f"altstacks_{build} above trap_last", f"{self.THREAD};trap_last;{self.HANDLER}", root=self.THREAD_START,
-                       modes=MODES_OF[build])
-            self.check(f"altstacks_{build} above nested", f"{self.THREAD};{self.NESTED}", root=self.THREAD_START, modes=["auto"])
+            self.check_other_stack(f"altstacks_{build} above trap_last", self.THREAD, "trap_last", root=self.THREAD_START,
+                                   modes=MODES_OF[build])
+            self.check_other_stack(f"altstacks_{build} above nested", self.THREAD, "nested", root=self.THREAD_START, modes=["auto"])
 
     def test_return_without_cfi(self):
         """What a handler returns to is known by its instructions; it is never named after the function before it."""

@@ -144,7 +144,8 @@ static struct item make_item(struct world *world, size_t n)
     item.stack = (struct extent){STACK_AVMA, STACK_AVMA + 0x1000};
     const uint8_t *bytes = (const uint8_t *)world->stack;
     item.ranges[0] = (struct memory_range){.avma = STACK_AVMA + 0x100, .bytes = bytes, .size = STACK_BYTES};
-    item.ranges[1] = (struct memory_range){.avma = 0x5000, .bytes = bytes + 8, .size = 8};
+    item.ranges[1] =
+        (struct memory_range){.avma = 0x5000, .bytes = bytes + 8, .size = 8, .mapping_end_avma = 0x9000};
     item.range_count = 1 + n % 2;
     return item;
 }
@@ -233,6 +234,7 @@ static void expect_item(const struct item *item, const struct item *wanted)
     for (size_t i = 0; i < wanted->range_count; i++) {
         assert_int_equal(item->ranges[i].avma, wanted->ranges[i].avma);
         assert_int_equal(item->ranges[i].size, wanted->ranges[i].size);
+        assert_int_equal(item->ranges[i].mapping_end_avma, wanted->ranges[i].mapping_end_avma);
         assert_memory_equal(item->ranges[i].bytes, wanted->ranges[i].bytes, wanted->ranges[i].size);
     }
 }

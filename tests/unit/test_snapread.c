@@ -124,8 +124,8 @@ static const struct bad_chunk {
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " 4:1 8:0 8:0 4:0"},           /* its value is missing */
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " 4:0 8:2 8:1 4:0"},           /* stack that ends before it starts */
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:5 z:100"}, /* five ranges */
-    {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:0 4:2 z:1"},
-    {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:ffffffffffffffff 4:2 z:2"},
+    {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:0 8:0 4:2 z:1"},
+    {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:ffffffffffffffff 8:0 4:2 z:2"},
     {SNAP_SPACE_END, "4:0"},
     {SNAP_SPACE_END, "4:2"},
     {SNAP_JIT, "4:2 s:1\n"},
