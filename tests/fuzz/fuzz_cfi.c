@@ -46,8 +46,12 @@ static void apply(struct run *run, const struct cfi_function *function, uint64_t
     check_applied(&view, answer, &registers);
     /* In earnest it gets only what we cannot do, but it has to bear everything. */
     struct view their_view = {.map = &run->map, .snapshot = &run->snapshot};
-    answer = foreign_apply(run->foreign, run->table, function, svma, &their_view, &theirs, svma + BIAS);
-    check_applied(&their_view, answer, &theirs);
+    enum rule_answer their_answer =
+        foreign_apply(run->foreign, run->table, function, svma, &their_view, &theirs, svma + BIAS);
+    check_applied(&their_view, their_answer, &theirs);
+    if (compiled->rule.kind == RULE_PLAIN && answer == RULE_STEPPED && their_answer == RULE_STEPPED)
+        FUZZ_CHECK(registers.value[REGISTER_RSP] == theirs.value[REGISTER_RSP] &&
+                   registers.value[REGISTER_PC] == theirs.value[REGISTER_PC]);
 }
 
 static void check_compiled(const struct cfi_function *function, uint64_t svma, const struct compiled_rule *compiled)
