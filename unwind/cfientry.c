@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-enum { LEB_BYTES_MAX = 16, AUGMENTATION_BYTES_MAX = 16 /* with its NUL */ };
+/* libdw reads 10 bytes of a LEB128, which is what 64 bits take, and takes the rest for instructions. */
+enum { LEB_BYTES_MAX = 10, AUGMENTATION_BYTES_MAX = 16 /* with its NUL */ };
 
 uint64_t cfi_read_number(struct cfi_reader *reader, size_t size)
 {

@@ -35,7 +35,7 @@ struct cfi_reader {
 
 /* Little-endian number of 1, 2, 4 or 8 bytes. */
 uint64_t cfi_read_number(struct cfi_reader *reader, size_t size);
-/* LEB128 of at most 16 bytes, of which 64 bits count. */
+/* LEB128 of at most 10 bytes, of which 64 bits count. */
 uint64_t cfi_read_uleb(struct cfi_reader *reader);
 int64_t cfi_read_sleb(struct cfi_reader *reader);
 

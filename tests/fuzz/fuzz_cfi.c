@@ -46,8 +46,12 @@ static void apply(struct run *run, const struct cfi_function *function, uint64_t
     check_applied(&view, answer, &registers);
     /* In earnest it gets only what we cannot do, but it has to bear everything. */
     struct view their_view = {.map = &run->map, .snapshot = &run->snapshot};
-    answer = foreign_apply(run->foreign, run->table, function, svma, &their_view, &theirs, svma + BIAS);
-    check_applied(&their_view, answer, &theirs);
+    enum rule_answer their_answer =
+        foreign_apply(run->foreign, run->table, function, svma, &their_view, &theirs, svma + BIAS);
+    check_applied(&their_view, their_answer, &theirs);
+    if (compiled->rule.kind == RULE_PLAIN && answer == RULE_STEPPED && their_answer == RULE_STEPPED)
+        FUZZ_CHECK(registers.value[REGISTER_RSP] == theirs.value[REGISTER_RSP] &&
+                   registers.value[REGISTER_PC] == theirs.value[REGISTER_PC]);
 }
 
 static void check_compiled(const struct cfi_function *function, uint64_t svma, const struct compiled_rule *compiled)
@@ -69,6 +73,19 @@ static void check_compiled(const struct cfi_function *function, uint64_t svma, c
     }
 }
 
+/* The row's last address has its rule, too. */
+static void check_row_end(struct run *run, const struct cfi_function *function, const struct compiled_rule *first)
+{
+    static struct compiled_rule last;
+    FUZZ_CHECK(rulecompiler_run(run->compiler, run->table, function, first->end_svma - 1, &last) == 0);
+    FUZZ_CHECK(last.start_svma == first->start_svma && last.end_svma == first->end_svma);
+    FUZZ_CHECK(last.rule.kind == first->rule.kind && last.op_count == first->op_count);
+    if (first->rule.kind == RULE_PLAIN)
+        FUZZ_CHECK(last.rule.cfa_register == first->rule.cfa_register && last.rule.cfa_off == first->rule.cfa_off &&
+                   last.rule.return_in == first->rule.return_in && last.rule.return_at == first->rule.return_at &&
+                   memcmp(last.rule.saved, first->rule.saved, sizeof(last.rule.saved)) == 0);
+}
+
 static void run_function(struct run *run, uint64_t function_svma)
 {
     static struct compiled_rule compiled;
@@ -79,6 +96,7 @@ static void run_function(struct run *run, uint64_t function_svma)
     for (unsigned rows = 0; rows < ROWS_MAX && svma < function.end_svma; rows++) {
         FUZZ_CHECK(rulecompiler_run(run->compiler, run->table, &function, svma, &compiled) == 0);
         check_compiled(&function, svma, &compiled);
+        check_row_end(run, &function, &compiled);
         apply(run, &function, svma, &compiled);
         svma = compiled.end_svma;
     }

@@ -613,6 +613,12 @@ static void programs_that_are_not_normal_are_not_compiled(void **state)
         open_custom(function, PROGRAM(DEF_CFA_EXPRESSION, 5, DW_OP_breg0 + RSP, 8, DW_OP_lit0, DW_OP_div, DW_OP_nop)),
         -EINVAL);
     assert_int_equal(open_custom(function, PROGRAM(VAL_OFFSET, RBX, 1)), -EINVAL);
+    /* A number of 10 bytes, and one of more, of which evaluators read different parts. */
+    uint8_t number[] = {DEF_CFA_OFFSET, 0x90, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00, 0x00};
+    assert_int_equal(open_custom(function, number, sizeof(number)), 0);
+    assert_plain(0, RSP, 16);
+    number[sizeof(number) - 2] = 0x80;
+    assert_int_equal(open_custom(function, number, sizeof(number)), -EINVAL);
     /* States that are remembered, one in the other and one after the other. */
     enum { NESTED_MAX = 64 };
     uint8_t program[4 * NESTED_MAX];
