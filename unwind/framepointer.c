@@ -58,6 +58,32 @@ static enum record_place record_place(const struct snapshot *snapshot, uint64_t 
     return RECORD_ELSEWHERE;
 }
 
+/*
+ * HotSpot's interpreter enters methods by jumps, with return addresses of its own making: no call stands before them.
+ * But its frames have a shape (frame_x86.hpp of OpenJDK 8 to 21): right below the saved rbp lie the stack pointer that
+ * its caller had, and the one that it had itself when it entered the method above which we are: between that one's
+ * frame and the fixed part of its own.
+ */
+static enum record_place interpreter_place(const struct view *view, uint64_t rbp, const uint64_t *record)
+{
+    enum { LAST_SP, SENDER_SP, SHAPE_WORDS, FIXED_WORDS = 8 };
+    const struct code_region *region = codemap_find(view->map, frame_lookup_avma(record[1], false));
+    uint64_t caller_rbp = record[0];
+    uint64_t shape[SHAPE_WORDS];
+    if (!region || region->image || caller_rbp % 8 != 0 || caller_rbp <= rbp + RECORD_BYTES)
+        return RECORD_ELSEWHERE;
+    enum record_place place = record_place(view->snapshot, rbp, caller_rbp);
+    if (place != RECORD_COPIED)
+        return place;
+    if (!snapshot_read(view->snapshot, caller_rbp - sizeof(shape), shape, sizeof(shape)) ||
+        (shape[LAST_SP] | shape[SENDER_SP]) % 8 != 0)
+        return RECORD_ELSEWHERE;
+    bool fits = shape[LAST_SP] >= rbp + RECORD_BYTES && shape[LAST_SP] <= caller_rbp - FIXED_WORDS * sizeof(uint64_t) &&
+                shape[SENDER_SP] >= caller_rbp + RECORD_BYTES &&
+                record_place(view->snapshot, rbp, shape[SENDER_SP]) != RECORD_ELSEWHERE;
+    return fits ? RECORD_COPIED : RECORD_ELSEWHERE;
+}
+
 enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
                                            const struct registers *registers, bool exact,
                                            struct registers *ret_registers)
@@ -79,8 +105,13 @@ enum framepointer_answer framepointer_step(struct view *view, struct callsites c
         return FRAMEPOINTER_NOT_BELIEVED;
     /* Two zero words are common in any stack: the mark of the outermost frame counts only where a chain led to it. */
     bool outermost = record[0] == 0 && record[1] == 0 && !exact;
-    if (!outermost && !framepointer_is_return(view, callsites, record[1]))
-        return FRAMEPOINTER_NOT_BELIEVED;
+    if (!outermost && !framepointer_is_return(view, callsites, record[1])) {
+        place = interpreter_place(view, rbp, record);
+        if (place == RECORD_CUT)
+            view_need(view, record[0], RECORD_BYTES);
+        if (place != RECORD_COPIED)
+            return place == RECORD_CUT ? FRAMEPOINTER_CUT : FRAMEPOINTER_NOT_BELIEVED;
+    }
     view_need(view, rbp, RECORD_BYTES);
     if (outermost)
         return FRAMEPOINTER_OUTERMOST;

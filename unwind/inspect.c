@@ -37,6 +37,25 @@ static bool is_ret(const uint8_t *pc)
     return pc[0] == RET || pc[0] == RET_N || (pc[0] == 0xf3 && pc[1] == RET);
 }
 
+/* mov %eax,-n(%rsp), before the frame is made. */
+static bool is_stack_bang(const uint8_t *pc)
+{
+    static const uint8_t mov[] = {0x89, 0x84, 0x24};
+    enum { MOV_BYTES = 7 };
+    return starts_with(pc, mov, sizeof(mov)) && pc[MOV_BYTES] == PUSH_RBP;
+}
+
+/* ja; ret, with or without the cmp n(%r15),%rsp before it. */
+static bool is_poll_and_ret(const uint8_t *pc)
+{
+    static const uint8_t cmp[] = {0x49, 0x3b, 0xa7};
+    static const uint8_t ja[] = {0x0f, 0x87};
+    enum { CMP_BYTES = 7, JA_BYTES = 6 };
+    if (starts_with(pc, cmp, sizeof(cmp)))
+        pc += CMP_BYTES;
+    return starts_with(pc, ja, sizeof(ja)) && pc[JA_BYTES] == RET;
+}
+
 /* jmp *slot(%rip), with or without the prefix that stands for BND or NOTRACK. */
 static bool is_jmp_slot(const uint8_t *pc)
 {
@@ -70,14 +89,15 @@ bool inspect_find(const struct view *view, const struct code_region *region, uin
     if (!read_window(view, region, pc_avma, window))
         return false;
     const uint8_t *pc = window + BEFORE;
-    bool is_entry = pc[0] == PUSH_RBP || (starts_with(pc, ENDBR64, sizeof(ENDBR64)) && pc[4] == PUSH_RBP);
+    bool is_entry =
+        pc[0] == PUSH_RBP || is_stack_bang(pc) || (starts_with(pc, ENDBR64, sizeof(ENDBR64)) && pc[4] == PUSH_RBP);
     bool is_pushed = pc[-1] == PUSH_RBP && (starts_with(pc, MOV_RSP_RBP, sizeof(MOV_RSP_RBP)) ||
                                             starts_with(pc, MOV_RSP_RBP_OTHER, sizeof(MOV_RSP_RBP_OTHER)));
-    if (is_ret(pc) || is_entry)
+    if (is_ret(pc) || is_poll_and_ret(pc) || is_entry)
         *ret = (struct inspection){.return_words = 0};
     else if (is_pushed)
         *ret = (struct inspection){.return_words = 1};
-    else if (pc[0] == POP_RBP && is_ret(pc + 1))
+    else if (pc[0] == POP_RBP && (is_ret(pc + 1) || is_poll_and_ret(pc + 1)))
         *ret = (struct inspection){.return_words = 1, .rbp_at_sp = true};
     else
         return find_plt(pc, ret);

@@ -6,6 +6,8 @@
  *   behind push   mov %rsp,%rbp                 one word above it; rbp is the caller's
  *   before ret    pop %rbp; ret                 one word above it, the caller's rbp at the stack pointer
  *   at ret        ret                           at the stack pointer
+ *   HotSpot       mov %eax,-n(%rsp); push %rbp  entry of a compiled method, which touches the stack first
+ *                 cmp n(%r15),%rsp; ja; ret     its end, where it asks whether to stop; also behind pop %rbp, and at ja
  *   PLT           jmp *slot(%rip)               at the stack pointer; also a tail call through a pointer
  *                 push $index; jmp PLT0         at the stack pointer; one word above it
  *                 PLT0: push; jmp *slot(%rip)   one and two words above it

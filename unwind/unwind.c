@@ -205,8 +205,11 @@ static bool step_by_frame_pointer_first(struct walk *walk, const struct rule *ru
  * before it, and a frame pointer there is somebody else's. Looked at only where that function ends, or nothing is
  * known.
  */
-static bool was_called(const struct walk *walk, const struct rule *rule, uint64_t pc)
+static bool was_called(const struct walk *walk, const struct rule *rule, const struct frame *frame)
 {
+    uint64_t pc = frame->avma;
+    if (frame->by == FRAME_BY_FP && !walk->region->image)
+        return true; /* looked at already, by framepointer_step */
     if (rule->kind != RULE_NONE && !rulecache_row_ends(rule, pc - walk->region->bias))
         return true;
     bool by_image = walk->region->image && walk->region->has_bias;
@@ -221,7 +224,7 @@ static const struct rule *find_rule(struct walk *walk, struct frame *frame, uint
     *ret_lookup_avma = frame_lookup_avma(pc, walk->exact);
     walk->entered = false;
     const struct rule *rule = cfi_find(walk->unwinder->cfi, walk->region, *ret_lookup_avma);
-    if (!rule || walk->exact || was_called(walk, rule, pc))
+    if (!rule || walk->exact || was_called(walk, rule, frame))
         return rule;
     const struct code_region *region = find_region(walk, pc);
     if (!region)

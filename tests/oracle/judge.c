@@ -8,7 +8,7 @@ enum kind_class kind_class(enum kind kind)
 {
     if (kind == KIND_SAME)
         return CLASS_SAME;
-    if (kind <= KIND_PEER_LOST)
+    if (kind <= KIND_PEER_SKIPPED)
         return CLASS_BETTER;
     return kind <= KIND_BOTH_CUT ? CLASS_EXPLAINED : CLASS_UNEXPLAINED;
 }
@@ -16,10 +16,19 @@ enum kind_class kind_class(enum kind kind)
 const char *kind_name(enum kind kind)
 {
     static const char *const names[KIND_COUNT] = {
-        [KIND_SAME] = "same",           [KIND_PEER_SHORT] = "peer_short",   [KIND_PEER_NO_CALL] = "peer_no_call",
-        [KIND_PEER_LOST] = "peer_lost", [KIND_NO_RULE] = "no_rule",         [KIND_NO_RULE_ROOT] = "no_rule_root",
-        [KIND_COPY] = "copy",           [KIND_MEMORY] = "memory",           [KIND_BOTH_CUT] = "both_cut",
-        [KIND_SHORT] = "short",         [KIND_BEYOND_ROOT] = "beyond_root", [KIND_DIFFERENT] = "different",
+        [KIND_SAME] = "same",
+        [KIND_PEER_SHORT] = "peer_short",
+        [KIND_PEER_NO_CALL] = "peer_no_call",
+        [KIND_PEER_LOST] = "peer_lost",
+        [KIND_NO_RULE] = "no_rule",
+        [KIND_NO_RULE_ROOT] = "no_rule_root",
+        [KIND_PEER_SKIPPED] = "peer_skipped",
+        [KIND_COPY] = "copy",
+        [KIND_MEMORY] = "memory",
+        [KIND_BOTH_CUT] = "both_cut",
+        [KIND_SHORT] = "short",
+        [KIND_BEYOND_ROOT] = "beyond_root",
+        [KIND_DIFFERENT] = "different",
     };
     return names[kind];
 }
@@ -76,21 +85,37 @@ static bool is_prepared(const struct target *target, struct peer_libdwfl *libdwf
 /* Only a signal has an interrupted frame above its trampoline, and a trampoline is nothing else's caller. */
 static bool is_possible(const struct target *target, const struct trace *ours, size_t n)
 {
-    if (ours->frames[n].exact)
-        return is_trampoline(target, ours->frames[n - 1].avma);
-    if (is_behind_call(target, ours->frames[n].avma))
+    if (ours->frames[n].exact && is_trampoline(target, ours->frames[n - 1].avma))
+        return true;
+    if (!ours->frames[n].exact && is_behind_call(target, ours->frames[n].avma))
         return true;
     bool interrupts = n + 1 == ours->count || ours->frames[n + 1].exact;
     return interrupts && is_trampoline(target, ours->frames[n].avma);
 }
 
+static bool has_frame(const struct trace *trace, uint64_t avma)
+{
+    for (size_t i = 0; i < trace->count; i++)
+        if (trace->frames[i].avma == avma)
+            return true;
+    return false;
+}
+
+/* Entered by a jump: in generated code, found by frame pointer by everybody. */
+static bool is_jumped(const struct target *target, const struct trace_frame *frame, const struct trace *const *peers)
+{
+    const struct code_region *region = codemap_find(&target->map->code, frame->avma);
+    return frame->by == FRAME_BY_FP && region && !region->image && has_frame(peers[PEER_LIBDWFL], frame->avma) &&
+           has_frame(peers[PEER_LIBUNWIND], frame->avma);
+}
+
 static void find_impossible(const struct target *target, struct peer_libdwfl *libdwfl, const struct trace *ours,
-                            struct judgement *judgement)
+                            const struct trace *const *peers, struct judgement *judgement)
 {
     for (size_t i = 1; i < ours->count; i++) {
         if (is_possible(target, ours, i))
             continue;
-        if (!ours->frames[i].exact && is_prepared(target, libdwfl, ours->frames[i].avma))
+        if (is_prepared(target, libdwfl, ours->frames[i].avma) || is_jumped(target, &ours->frames[i], peers))
             judgement->prepared++;
         else if (judgement->impossible++ == 0)
             judgement->impossible_at = i;
@@ -154,6 +179,22 @@ static enum kind ours_ended(const struct target *target, const struct trace *pee
     }
 }
 
+static bool has_skipped(const struct target *target, const struct trace *ours, const struct trace *peer, size_t used)
+{
+    if (ours->count != used + 1)
+        return false;
+    for (size_t n = 1; n < ours->count; n++) {
+        if (ours->frames[n].by != FRAME_BY_INSPECTION)
+            continue;
+        bool same = trace_common(ours, n, peer, n) == n;
+        for (size_t i = n; i < used && same; i++)
+            same = ours->frames[i + 1].avma == peer->frames[i].avma;
+        if (same)
+            return is_behind_call(target, ours->frames[n].avma);
+    }
+    return false;
+}
+
 static enum kind find_kind(const struct target *target, const struct trace *ours, const struct trace *peer,
                            const struct judgement *judgement)
 {
@@ -161,6 +202,8 @@ static enum kind find_kind(const struct target *target, const struct trace *ours
     bool peer_at_root = judgement->at_root[judgement->best];
     if (at == ours->count)
         return ours_ended(target, peer, judgement);
+    if (has_skipped(target, ours, peer, judgement->used[judgement->best]))
+        return KIND_PEER_SKIPPED;
     bool credible = credible_count(target, ours, at) == ours->count;
     if (at == judgement->used[judgement->best]) {
         if (peer_at_root)
@@ -185,7 +228,7 @@ struct judgement judge(const struct target *target, struct peer_libdwfl *libdwfl
         judgement.is_same[p] =
             peer->count == ours->count && trace_common(ours, ours->count, peer, peer->count) == ours->count;
     }
-    find_impossible(target, libdwfl, ours, &judgement);
+    find_impossible(target, libdwfl, ours, peers, &judgement);
     judgement.best = choose_best(&judgement, ours, peers);
     const struct trace *best = peers[judgement.best];
     size_t used = judgement.used[judgement.best];

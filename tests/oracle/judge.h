@@ -31,6 +31,9 @@ enum kind {
     KIND_PEER_SHORT,   /* it stopped; ours goes on to the root, by credible frames */
     KIND_PEER_NO_CALL, /* its frame is not credible, ours is */
     KIND_PEER_LOST,    /* both are credible, ours comes to the root, it does not */
+    /* No unwind information, and the thread is at an instruction at which rbp is its caller's: the peer goes by it and
+       so misses the caller, which ours has (unwind/inspect.h), behind a call; nothing else differs. */
+    KIND_PEER_SKIPPED,
     /* explained */
     /* No unwind information, and ours believes no frame pointer; the other guesses on by one, which leads nowhere, */
     KIND_NO_RULE,
@@ -61,8 +64,9 @@ struct judgement {
     size_t impossible;    /* frames of ours that are return addresses and lie behind no call, or
                            * interrupted without a signal's trampoline below */
     size_t impossible_at; /* the first of them */
-    size_t prepared;      /* those that somebody wrote there by hand: behind a no-op that starts a function (Go's
-                             goexit); not among the impossible */
+    size_t prepared;      /* not among the impossible: what somebody wrote there by hand, behind a no-op that starts a
+                             function (Go's goexit); or in generated code, and both others have it (HotSpot's
+                             interpreter, which calls by jumps) */
 };
 
 /* While the thread is held. `peers` is indexed by enum peer. */
