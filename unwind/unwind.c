@@ -261,6 +261,10 @@ static struct step step_take(struct walk *walk, struct frame *frame)
     }
     if (!has_rule)
         return step_without_rule(walk);
+    /* Go's trampoline has unwind information, which says that it was called. */
+    if (walk->entered && !rule->signal &&
+        inspect_is_sigreturn(&walk->view, walk->region, walk->registers.value[REGISTER_PC]))
+        return step_by_ucontext(walk);
     struct step step;
     if (walk->unwinder->mode == UNWIND_FP && step_by_frame_pointer_first(walk, rule, &step))
         return step;

@@ -8,7 +8,7 @@ enum kind_class kind_class(enum kind kind)
 {
     if (kind == KIND_SAME)
         return CLASS_SAME;
-    if (kind <= KIND_PEER_SKIPPED)
+    if (kind <= KIND_PEER_SIGNAL)
         return CLASS_BETTER;
     return kind <= KIND_BOTH_CUT ? CLASS_EXPLAINED : CLASS_UNEXPLAINED;
 }
@@ -23,6 +23,7 @@ const char *kind_name(enum kind kind)
         [KIND_NO_RULE] = "no_rule",
         [KIND_NO_RULE_ROOT] = "no_rule_root",
         [KIND_PEER_SKIPPED] = "peer_skipped",
+        [KIND_PEER_SIGNAL] = "peer_signal",
         [KIND_COPY] = "copy",
         [KIND_MEMORY] = "memory",
         [KIND_BOTH_CUT] = "both_cut",
@@ -109,13 +110,24 @@ static bool is_jumped(const struct target *target, const struct trace_frame *fra
            has_frame(peers[PEER_LIBUNWIND], frame->avma);
 }
 
+/* The thread is at the first instruction of a function, or a signal came there, so its handler says; and the frame is
+ * where it came in truth. */
+static bool is_injected(struct peer_libdwfl *libdwfl, const struct target *target, const struct trace *ours, size_t n)
+{
+    struct peer_row row;
+    bool is_interrupted = n == 1 || (ours->frames[n - 1].exact && is_trampoline(target, ours->frames[n - 2].avma));
+    return is_interrupted && peer_libdwfl_find_row(libdwfl, ours->frames[n - 1].avma, &row) &&
+           row.start_avma == ours->frames[n - 1].avma && codemap_find(&target->map->code, ours->frames[n].avma);
+}
+
 static void find_impossible(const struct target *target, struct peer_libdwfl *libdwfl, const struct trace *ours,
                             const struct trace *const *peers, struct judgement *judgement)
 {
     for (size_t i = 1; i < ours->count; i++) {
         if (is_possible(target, ours, i))
             continue;
-        if (is_prepared(target, libdwfl, ours->frames[i].avma) || is_jumped(target, &ours->frames[i], peers))
+        if (is_prepared(target, libdwfl, ours->frames[i].avma) || is_injected(libdwfl, target, ours, i) ||
+            is_jumped(target, &ours->frames[i], peers))
             judgement->prepared++;
         else if (judgement->impossible++ == 0)
             judgement->impossible_at = i;
@@ -195,8 +207,40 @@ static bool has_skipped(const struct target *target, const struct trace *ours, c
     return false;
 }
 
-static enum kind find_kind(const struct target *target, const struct trace *ours, const struct trace *peer,
-                           const struct judgement *judgement)
+/* From `at` on; the last may be one that was prepared. */
+static bool is_all_credible(const struct target *target, struct peer_libdwfl *libdwfl, const struct trace *ours,
+                            size_t at)
+{
+    size_t good = credible_count(target, ours, at);
+    return good == ours->count || (good + 1 == ours->count && is_prepared(target, libdwfl, ours->frames[good].avma));
+}
+
+/*
+ * Did a signal come at `pc_avma`, as the frame says that the kernel made below the return address into the trampoline?
+ * Offsets as in asm/sigcontext.h; 0x33 is the code segment of 64-bit programs.
+ */
+static bool was_interrupted(const struct target *target, uint64_t trampoline_avma, uint64_t pc_avma)
+{
+    enum { FRAME_WORDS = 25, PC_WORD = 1 + 21, SEGMENT_WORD = 1 + 23, SEGMENT = 0x33 };
+    const struct memory_range *stack = &target->snapshot.ranges[0];
+    for (size_t off = (size_t)(-stack->avma & 7U); off + FRAME_WORDS * 8 <= stack->size; off += 8) {
+        uint64_t frame[FRAME_WORDS];
+        memcpy(frame, stack->bytes + off, sizeof(frame));
+        if (frame[0] == trampoline_avma && frame[PC_WORD] == pc_avma && (frame[SEGMENT_WORD] & 0xffffU) == SEGMENT)
+            return true;
+    }
+    return false;
+}
+
+static bool has_lost_signal(const struct target *target, const struct trace *ours, size_t at, bool peer_at_root)
+{
+    return ours->at_root >= peer_at_root && at > 0 && at < ours->count && ours->frames[at].exact &&
+           is_trampoline(target, ours->frames[at - 1].avma) &&
+           was_interrupted(target, ours->frames[at - 1].avma, ours->frames[at].avma);
+}
+
+static enum kind find_kind(const struct target *target, struct peer_libdwfl *libdwfl, const struct trace *ours,
+                           const struct trace *peer, const struct judgement *judgement)
 {
     size_t at = judgement->at;
     bool peer_at_root = judgement->at_root[judgement->best];
@@ -204,7 +248,9 @@ static enum kind find_kind(const struct target *target, const struct trace *ours
         return ours_ended(target, peer, judgement);
     if (has_skipped(target, ours, peer, judgement->used[judgement->best]))
         return KIND_PEER_SKIPPED;
-    bool credible = credible_count(target, ours, at) == ours->count;
+    if (has_lost_signal(target, ours, at, peer_at_root))
+        return KIND_PEER_SIGNAL;
+    bool credible = is_all_credible(target, libdwfl, ours, at);
     if (at == judgement->used[judgement->best]) {
         if (peer_at_root)
             return KIND_BEYOND_ROOT;
@@ -237,6 +283,6 @@ struct judgement judge(const struct target *target, struct peer_libdwfl *libdwfl
         return judgement;
     struct peer_row row;
     judgement.covered = judgement.at > 0 && find_row(libdwfl, ours, judgement.at - 1, &row);
-    judgement.kind = find_kind(target, ours, best, &judgement);
+    judgement.kind = find_kind(target, libdwfl, ours, best, &judgement);
     return judgement;
 }

@@ -32,8 +32,11 @@ enum kind {
     KIND_PEER_NO_CALL, /* its frame is not credible, ours is */
     KIND_PEER_LOST,    /* both are credible, ours comes to the root, it does not */
     /* No unwind information, and the thread is at an instruction at which rbp is its caller's: the peer goes by it and
-       so misses the caller, which ours has (unwind/inspect.h), behind a call; nothing else differs. */
+       so misses the caller, which ours has (unwind/inspect.h), behind a call. Nothing else differs. */
     KIND_PEER_SKIPPED,
+    /* A signal trampoline without good information (Go's): ours goes on where the kernel's frame on the stack says that
+       the signal came, and no less far than the peer, which does not. */
+    KIND_PEER_SIGNAL,
     /* explained */
     /* No unwind information, and ours believes no frame pointer; the other guesses on by one, which leads nowhere, */
     KIND_NO_RULE,
@@ -65,8 +68,9 @@ struct judgement {
                            * interrupted without a signal's trampoline below */
     size_t impossible_at; /* the first of them */
     size_t prepared;      /* not among the impossible: what somebody wrote there by hand, behind a no-op that starts a
-                             function (Go's goexit); or in generated code, and both others have it (HotSpot's
-                             interpreter, which calls by jumps) */
+                             function (Go's goexit), or a signal handler that makes it look as if the interrupted code
+                             had called a function (Go's asyncPreempt); or in generated code, and both others have it
+                             (HotSpot's      interpreter, which calls by jumps) */
 };
 
 /* While the thread is held. `peers` is indexed by enum peer. */

@@ -22,7 +22,7 @@ int target_open(pid_t pid, enum unwind_mode mode, struct target *ret_target)
         return target.proc_fd;
     target.images = images_new();
     target.unwinder = unwinder_new(mode, TRACE_DEPTH);
-    target.copy = malloc(TARGET_COPY_BYTES);
+    target.copy = malloc(2 * (size_t)TARGET_COPY_BYTES);
     if (!target.images || !target.unwinder || !target.copy) {
         target_close(&target);
         return -ENOMEM;
@@ -135,24 +135,42 @@ int target_refresh(struct target *target, pid_t tid, bool *ret_code_changed)
 
 /* ---- our walk ---- */
 
-int target_copy(struct target *target, const struct stop *stop)
+/* One more stack, from the red zone below `sp` to the end of its mapping, behind the `used` bytes of the copy. */
+static int copy_stack(struct target *target, uint64_t sp, size_t used)
 {
-    uint64_t sp = stop->registers.value[REGISTER_RSP];
     const struct extent *extent = address_map_extent(target->map, sp);
-    target->snapshot = (struct snapshot){.registers = stop->registers};
+    struct snapshot *snapshot = &target->snapshot;
     if (!extent)
         return -EFAULT;
     uint64_t start =
         sp - extent->start_avma < capture_arch.red_zone_bytes ? extent->start_avma : sp - capture_arch.red_zone_bytes;
     start &= ~UINT64_C(7);
     size_t size = extent->end_avma - start < TARGET_COPY_BYTES ? extent->end_avma - start : TARGET_COPY_BYTES;
-    ssize_t got = fileio_pread(target_space(target)->mem_fd, target->copy, size, start);
-    if (got < 0)
-        return (int)got;
-    target->snapshot.stack_start_avma = extent->start_avma;
-    target->snapshot.stack_end_avma = extent->end_avma;
-    target->snapshot.ranges[0] = (struct memory_range){.avma = start, .bytes = target->copy, .size = (size_t)got};
-    target->snapshot.range_count = got ? 1 : 0;
+    ssize_t got = fileio_pread(target_space(target)->mem_fd, target->copy + used, size, start);
+    if (got <= 0)
+        return got < 0 ? (int)got : -EFAULT;
+    if (snapshot->range_count == 0) {
+        snapshot->stack_start_avma = extent->start_avma;
+        snapshot->stack_end_avma = extent->end_avma;
+    }
+    snapshot->ranges[snapshot->range_count++] = (struct memory_range){
+        .avma = start, .bytes = target->copy + used, .size = (size_t)got, .mapping_end_avma = extent->end_avma};
+    return 0;
+}
+
+int target_copy(struct target *target, const struct stop *stop)
+{
+    target->snapshot = (struct snapshot){.registers = stop->registers};
+    int error = copy_stack(target, stop->registers.value[REGISTER_RSP], 0);
+    if (error)
+        return error;
+    /* The one that a signal handler interrupted, as the sampler does. */
+    const struct memory_range *stack = &target->snapshot.ranges[0];
+    uint64_t place;
+    uint64_t sp;
+    if (capture_arch.find_interrupted(stack->bytes, stack->size, stack->avma, &place) &&
+        snapshot_read(&target->snapshot, place, &sp, sizeof(sp)) && !snapshot_read(&target->snapshot, sp, &place, 8))
+        copy_stack(target, sp, (stack->size + 7) & ~(size_t)7);
     return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "trace.h"
 #include "unwind/unwind.h"
 
-/* A stack is copied whole up to this. */
+/* A stack is copied whole up to this, and so is one that a signal handler interrupted. */
 enum { TARGET_COPY_BYTES = 8 << 20 };
 
 struct target {
