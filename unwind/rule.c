@@ -1,5 +1,7 @@
 #include "unwind/rule.h"
 
+#include <string.h>
+
 const uint8_t rule_saved_registers[RULE_SAVED] = {REGISTER_RBX, REGISTER_RBP, REGISTER_R12,
                                                   REGISTER_R13, REGISTER_R14, REGISTER_R15};
 
@@ -10,11 +12,11 @@ static uint64_t word_at(uint64_t cfa, int words)
     return cfa + (uint64_t)((int64_t)words * WORD_BYTES);
 }
 
+/* The registers whose values lie at fixed places. */
 static void restore_saved(const struct rule *rule, struct view *view, uint64_t cfa, struct registers *registers)
 {
-    for (unsigned i = 0; i < RULE_SAVED; i++) {
-        if (rule->saved[i] == SAVED_NOWHERE)
-            continue;
+    for (unsigned changed = rule->changed; changed; changed &= changed - 1) {
+        unsigned i = (unsigned)__builtin_ctz(changed);
         unsigned reg = rule_saved_registers[i];
         if (rule->saved[i] != SAVED_UNKNOWN &&
             view_try_word(view, word_at(cfa, rule->saved[i]), &registers->value[reg]))
@@ -22,6 +24,33 @@ static void restore_saved(const struct rule *rule, struct view *view, uint64_t c
         else
             registers->known &= ~(1U << reg);
     }
+}
+
+/* The same where all that a plain rule can reach is in the copy. */
+static void restore_copied(const struct rule *rule, const uint8_t *at_cfa, struct registers *registers)
+{
+    for (unsigned changed = rule->changed; changed; changed &= changed - 1) {
+        unsigned i = (unsigned)__builtin_ctz(changed);
+        unsigned reg = rule_saved_registers[i];
+        if (rule->saved[i] == SAVED_UNKNOWN) {
+            registers->known &= ~(1U << reg);
+            continue;
+        }
+        memcpy(&registers->value[reg], at_cfa + rule->saved[i] * WORD_BYTES, WORD_BYTES);
+        registers->known |= 1U << reg;
+    }
+}
+
+/* The copied bytes at the CFA, if whatever a plain rule can reach from there is copied, too; else NULL. */
+static const uint8_t *find_copied(const struct view *view, uint64_t cfa)
+{
+    enum { REACH_BYTES = 128 * WORD_BYTES };
+    const struct memory_range *stack = &view->snapshot->ranges[0];
+    uint64_t off = cfa - stack->avma;
+    if (view->snapshot->range_count == 0 || cfa < stack->avma || off < REACH_BYTES || stack->size < REACH_BYTES ||
+        off > stack->size - REACH_BYTES)
+        return NULL;
+    return stack->bytes + off;
 }
 
 enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, struct registers *registers)
@@ -32,15 +61,21 @@ enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, st
         return RULE_UNUSABLE;
     uint64_t cfa = registers->value[rule->cfa_register] + (uint64_t)(int64_t)rule->cfa_off;
     uint64_t return_avma;
-    if (rule->return_in == RETURN_AT_CFA) {
-        if (!view_word(view, word_at(cfa, rule->return_at), &return_avma))
-            return RULE_NEEDS_MEMORY;
-    } else {
+    const uint8_t *at_cfa = find_copied(view, cfa);
+    if (rule->return_in == RETURN_IN_REGISTER) {
         if (!registers_known(registers, (unsigned)rule->return_at))
             return RULE_UNUSABLE;
         return_avma = registers->value[rule->return_at];
+    } else if (at_cfa) {
+        memcpy(&return_avma, at_cfa + rule->return_at * WORD_BYTES, WORD_BYTES);
+        view_have(view, word_at(cfa, rule->return_at) + WORD_BYTES);
+    } else if (!view_word(view, word_at(cfa, rule->return_at), &return_avma)) {
+        return RULE_NEEDS_MEMORY;
     }
-    restore_saved(rule, view, cfa, registers);
+    if (at_cfa)
+        restore_copied(rule, at_cfa, registers);
+    else
+        restore_saved(rule, view, cfa, registers);
     registers->value[REGISTER_RSP] = cfa;
     registers->value[REGISTER_PC] = return_avma;
     registers->known &= RULE_PRESERVED | 1U << REGISTER_RSP | 1U << REGISTER_PC;

@@ -46,6 +46,7 @@ struct rule {
     };
     int8_t return_at;         /* words from the CFA, or the register */
     int8_t saved[RULE_SAVED]; /* words from the CFA where the caller's value lies, or SAVED_ */
+    uint8_t changed;          /* bit n: saved[n] is not SAVED_NOWHERE */
 };
 _Static_assert(sizeof(struct rule) == 16, "rules are small");
 

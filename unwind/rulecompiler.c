@@ -255,6 +255,7 @@ static bool make_plain_saved(const struct general_rule *general, struct rule *ru
         else if (location->kind != LOCATION_AT_CFA || !words_from_cfa(location, &rule->saved[i]) ||
                  rule->saved[i] == SAVED_NOWHERE)
             return false;
+        rule->changed |= (uint8_t)((rule->saved[i] != SAVED_NOWHERE) << i);
     }
     return true;
 }

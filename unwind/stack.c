@@ -33,13 +33,9 @@ void stack_clear(struct stack *stack)
     stack->other_bytes = 0;
 }
 
-int stack_add(struct stack *stack, uint64_t avma, bool exact, enum frame_by by)
+int stack_grow(struct stack *stack)
 {
-    int err = array_room(&stack->frames, &stack->capacity, stack->count + 1);
-    if (err)
-        return err;
-    stack->frames[stack->count++] = (struct frame){.avma = avma, .exact = exact, .by = by};
-    return 0;
+    return array_room(&stack->frames, &stack->capacity, stack->count + 1);
 }
 
 uint64_t frame_lookup_avma(uint64_t avma, bool exact)

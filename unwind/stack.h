@@ -59,8 +59,20 @@ struct stack {
 };
 
 void stack_deinit(struct stack *stack);
-void stack_clear(struct stack *stack);                                           /* keeps the memory */
-int stack_add(struct stack *stack, uint64_t avma, bool exact, enum frame_by by); /* 0 or -ENOMEM */
+void stack_clear(struct stack *stack); /* keeps the memory */
+int stack_grow(struct stack *stack);   /* room for one more; 0 or -ENOMEM */
+
+/* 0 or -ENOMEM */
+static inline int stack_add(struct stack *stack, uint64_t avma, bool exact, enum frame_by by)
+{
+    if (stack->count == stack->capacity) {
+        int err = stack_grow(stack);
+        if (err)
+            return err;
+    }
+    stack->frames[stack->count++] = (struct frame){.avma = avma, .exact = exact, .by = by};
+    return 0;
+}
 
 /*
  * The address to look names, lines and unwind rules up with: inside the call instruction for a return address, the pc

@@ -26,6 +26,13 @@ void view_need(struct view *view, uint64_t avma, size_t size);
 /* From the snapshot, else from code. false, with `failed` and `cut` set: neither has all of it. */
 bool view_read(struct view *view, uint64_t avma, void *buffer, size_t size);
 
+/* Notes that the first range's bytes up to `end_avma`, which it has, are needed. */
+static inline void view_have(struct view *view, uint64_t end_avma)
+{
+    if (end_avma > view->top_avma)
+        view->top_avma = end_avma;
+}
+
 /* The word that view_read gives, by the short way: nearly all are in the first copied range. */
 static inline bool view_word(struct view *view, uint64_t avma, uint64_t *ret_word)
 {
@@ -35,8 +42,7 @@ static inline bool view_word(struct view *view, uint64_t avma, uint64_t *ret_wor
         start > stack->size - sizeof(*ret_word))
         return view_read(view, avma, ret_word, sizeof(*ret_word));
     memcpy(ret_word, stack->bytes + start, sizeof(*ret_word));
-    if (avma + sizeof(*ret_word) > view->top_avma)
-        view->top_avma = avma + sizeof(*ret_word);
+    view_have(view, avma + sizeof(*ret_word));
     return true;
 }
 
