@@ -26,6 +26,7 @@ const char *kind_name(enum kind kind)
         [KIND_PEER_SIGNAL] = "peer_signal",
         [KIND_COPY] = "copy",
         [KIND_MEMORY] = "memory",
+        [KIND_SWITCH] = "switch",
         [KIND_BOTH_CUT] = "both_cut",
         [KIND_SHORT] = "short",
         [KIND_BEYOND_ROOT] = "beyond_root",
@@ -232,6 +233,12 @@ static bool was_interrupted(const struct target *target, uint64_t trampoline_avm
     return false;
 }
 
+static bool has_lost_switch(const struct target *target, const struct trace *ours, const struct judgement *judgement)
+{
+    return target->stack.end == STACK_CUT_BAD_PC && !judgement->at_root[PEER_LIBDWFL] &&
+           judgement->used[PEER_LIBDWFL] == ours->count && judgement->agrees[PEER_LIBDWFL];
+}
+
 static bool has_lost_signal(const struct target *target, const struct trace *ours, size_t at, bool peer_at_root)
 {
     return ours->at_root >= peer_at_root && at > 0 && at < ours->count && ours->frames[at].exact &&
@@ -244,6 +251,8 @@ static enum kind find_kind(const struct target *target, struct peer_libdwfl *lib
 {
     size_t at = judgement->at;
     bool peer_at_root = judgement->at_root[judgement->best];
+    if (has_lost_switch(target, ours, judgement))
+        return KIND_SWITCH;
     if (at == ours->count)
         return ours_ended(target, peer, judgement);
     if (has_skipped(target, ours, peer, judgement->used[judgement->best]))
@@ -271,6 +280,7 @@ struct judgement judge(const struct target *target, struct peer_libdwfl *libdwfl
     for (int p = 0; p < PEER_COUNT; p++) {
         const struct trace *peer = peers[p];
         judgement.used[p] = judgement.at_root[p] ? peer->count : credible_count(target, peer, 0);
+        judgement.agrees[p] = trace_common(ours, ours->count, peer, judgement.used[p]) == judgement.used[p];
         judgement.is_same[p] =
             peer->count == ours->count && trace_common(ours, ours->count, peer, peer->count) == ours->count;
     }

@@ -42,8 +42,11 @@ enum kind {
     KIND_NO_RULE,
     /* or to the root, though by a return address behind no call (HotSpot's interpreter; or ours uses CFI only). */
     KIND_NO_RULE_ROOT,
-    KIND_COPY,     /* the stack is larger than what is copied */
-    KIND_MEMORY,   /* memory that is neither copied nor code: the stack under an alternate signal stack */
+    KIND_COPY,   /* the stack is larger than what is copied */
+    KIND_MEMORY, /* memory that is neither copied nor code: the stack under an alternate signal stack */
+    /* Unwind information leads to an address that is no code, and both ours and libdwfl, which go by it, say so;
+       libunwind goes on by frame pointers, elsewhere (Go's runtime, where it changes from one stack to another). */
+    KIND_SWITCH,
     KIND_BOTH_CUT, /* nobody comes to the root; ours goes on by credible frames */
     /* not explained */
     KIND_SHORT,       /* ours stopped where it should not have */
@@ -60,6 +63,7 @@ struct judgement {
     bool is_same[PEER_COUNT]; /* ours has all the addresses of its list, tail and all, and no other */
     bool at_root[PEER_COUNT];
     size_t used[PEER_COUNT]; /* frames before the tail */
+    bool agrees[PEER_COUNT]; /* ours has all of these */
     enum peer best;
     enum kind kind;       /* against the best */
     size_t at;            /* the first frame that differs; not for KIND_SAME */
