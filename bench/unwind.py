@@ -119,6 +119,8 @@ def varied(arguments):
     line("ours, later passes", rows["later"], "us", 3)
     line("  a frame", [us / rows["frames"][0] for us in rows["later"]], "us")
     show_hits("counters", rows["counters_all"], rows["counters_first"])
+    rules = rows["counters_first"]
+    line("kept rules, bytes each", [rules["rule_bytes"] / max(1, rules["rules"])], "B", 64)
     line("ours, stack bytes in no cache", rows["uncached"], "us")
     if rows["stacks"][0] < arguments.stacks:
         print(f"  only {rows['stacks'][0]:.0f} of {arguments.stacks} stacks: clang was done")
