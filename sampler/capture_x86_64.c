@@ -57,7 +57,8 @@ enum {
     LOOK_BYTES = 64 << 10
 };
 
-static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma)
+static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma,
+                             uint64_t *ret_stack_end_avma)
 {
     size_t first = (size_t)(-avma & 7U);
     if (size > LOOK_BYTES)
@@ -69,10 +70,14 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
             continue;
         memcpy(word, bytes + off, sizeof(word));
         uint64_t place = avma + off;
-        /* It lies on the signal stack that it tells of. */
-        if (word[UCONTEXT_LINK] == 0 && word[UCONTEXT_STACK] <= place &&
-            place - word[UCONTEXT_STACK] < word[UCONTEXT_STACK_BYTES]) {
+        uint64_t start = word[UCONTEXT_STACK];
+        uint64_t stack_bytes = word[UCONTEXT_STACK_BYTES];
+        /* It lies on the signal stack that it tells of; the interrupted code's stack is another one, which it is not
+         * when a handler interrupted a handler. */
+        if (word[UCONTEXT_LINK] == 0 && start <= place && place - start < stack_bytes &&
+            word[UCONTEXT_RSP] - start >= stack_bytes) {
             *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
+            *ret_stack_end_avma = start + stack_bytes;
             return true;
         }
     }

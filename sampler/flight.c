@@ -276,6 +276,8 @@ static void finish_flight(void *context, struct tracer_request *request)
         item->time_ns = request->released_ns;
         find_stack(flights, thread, item);
         take_copies(item, request);
+        if (request->interrupted_sp_at_avma)
+            item->thread->interrupted_sp_at_avma = request->interrupted_sp_at_avma;
         pipeline_put(flights->pipeline, item);
     } else {
         drop_sample(flights, thread, item, request->outcome == TRACER_VANISHED ? FAILURE_NONE : failure);

@@ -24,7 +24,7 @@ struct thread_shared {
     pid_t tid;
     atomic_size_t copy_bytes; /* how much of the stack the next copy should have; set by the unwinder */
     /* Where on its signal stack that of the interrupted code is written down (struct stack); 0: it has none so far. Set
-     * by the unwinder. */
+     * by the capture thread and the unwinder. */
     atomic_uint_fast64_t interrupted_sp_at_avma;
     bool in_profile;         /* the unwinding thread's, until it has ended */
     uint32_t profile_thread; /* likewise */

@@ -230,8 +230,12 @@ static void read_stacks(struct tracer_request *request)
     request->other_bytes = 0;
     request->bytes = read_stack(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
                                 smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
-    if (!is_known)
-        capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place);
+    uint64_t end;
+    if (!is_known &&
+        capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place, &end) &&
+        end - request->bytes_avma < request->bytes)
+        request->bytes = end - request->bytes_avma; /* what lies above is nobody's, and there is to be room */
+    request->interrupted_sp_at_avma = sp_place;
     if (sp_place)
         read_other_stack(request, sp_place, bytes_max);
 }

@@ -59,7 +59,7 @@ struct tracer_request {
     /*
      * Where on a signal stack the stack pointer of the interrupted code was last (struct stack); 0: not known. If that
      * word is in the copy, the stack that it points to is copied too, as far as there is room. Of a thread that is on a
-     * stack not seen before, it is looked for.
+     * stack not seen before, it is looked for, and filled in.
      */
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
