@@ -69,9 +69,12 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
             continue;
         memcpy(word, bytes + off, sizeof(word));
         uint64_t place = avma + off;
-        /* It lies on the signal stack that it tells of. */
-        if (word[UCONTEXT_LINK] == 0 && word[UCONTEXT_STACK] <= place &&
-            place - word[UCONTEXT_STACK] < word[UCONTEXT_STACK_BYTES]) {
+        uint64_t stack_avma = word[UCONTEXT_STACK];
+        uint64_t stack_bytes = word[UCONTEXT_STACK_BYTES];
+        /* It lies on the signal stack that it tells of; what a handler of another signal interrupted there does not
+         * lead away from it. */
+        if (word[UCONTEXT_LINK] == 0 && place - stack_avma < stack_bytes &&
+            word[UCONTEXT_RSP] - stack_avma >= stack_bytes) {
             *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
             return true;
         }
