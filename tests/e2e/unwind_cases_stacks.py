@@ -118,6 +118,12 @@ class Signals(chains.Case):
                 self.check(f"restorer_{build} {kind}", chain, modes=GUESSING_OF[build])
                 self.check(f"restorer_{build} {kind}", chain, modes=["dwarf"], cut=[cut], seen=False)
 
+    def test_return_with_ordinary_cfi(self):
+        """Unwind information that says of it that it was called is not believed."""
+        chain = r"main;outer;interrupted;trap_first;?restorer_cfi|\[restorer_\w+\];handler;handler_spin"
+        for build in BUILDS:
+            self.check(f"restorer_{build} cfi", chain, modes=MODES_OF[build])
+
 
 class Threads(chains.Case):
     def test_ends(self):
