@@ -216,6 +216,22 @@ static void on_an_unknown_stack_it_is_looked_for(void **state)
     assert_true(request->other_bytes > RED_ZONE);
 }
 
+/* A thread that was on its own stack at the last sample, which lies above the handler's, and is in a handler now. */
+static void the_stack_of_the_last_sample_is_the_other_now(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_true(facts->interrupted_sp > facts->stack_end_avma);
+    const uint64_t places[] = {0, facts->interrupted_sp_at_avma};
+    for (size_t i = 0; i < 2; i++) {
+        struct tracer_request *request = new_request(fixture, BUFFER_BYTES);
+        request->stack_start_avma = facts->interrupted_sp - PAGE_BYTES;
+        request->stack_end_avma = facts->interrupted_sp + PAGE_BYTES;
+        request->interrupted_sp_at_avma = places[i];
+        sample(fixture);
+        assert_true(request->other_bytes > RED_ZONE);
+    }
+}
+
 static void a_place_that_does_not_lead_there_is_of_no_use(void **state)
 {
     struct fixture *fixture = *state;
@@ -308,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_interrupted_stack_is_copied_too, setup, teardown),
         cmocka_unit_test_setup_teardown(on_an_unknown_stack_it_is_looked_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_stack_of_the_last_sample_is_the_other_now, setup, teardown),
         cmocka_unit_test_setup_teardown(a_place_that_does_not_lead_there_is_of_no_use, setup, teardown),
         cmocka_unit_test_setup_teardown(a_small_buffer_gives_what_there_is_room_for, setup, teardown),
         cmocka_unit_test_setup_teardown(no_stack_gets_more_than_its_share, setup, teardown),
