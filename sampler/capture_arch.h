@@ -17,7 +17,8 @@ struct capture_arch {
     /*
      * Looks through a stack's copy for the frame that the kernel makes for a signal handler on a stack of its own, and
      * says where in it the interrupted code's stack pointer is, which leads to another stack, and where the handler's
-     * stack ends. true: found. Looks at the lowest 64 KB; some microseconds.
+     * stack ends. true: found. Signals inside the handler of another are passed over. Looks at the lowest 64 KB; some
+     * microseconds.
      */
     bool (*find_interrupted)(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma,
                              uint64_t *ret_stack_end_avma);

@@ -74,8 +74,7 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
         uint64_t stack_bytes = word[UCONTEXT_STACK_BYTES];
         /* It lies on the signal stack that it tells of; the interrupted code's stack is another one, which it is not
          * when a handler interrupted a handler. */
-        if (word[UCONTEXT_LINK] == 0 && start <= place && place - start < stack_bytes &&
-            word[UCONTEXT_RSP] - start >= stack_bytes) {
+        if (word[UCONTEXT_LINK] == 0 && place - start < stack_bytes && word[UCONTEXT_RSP] - start >= stack_bytes) {
             *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
             *ret_stack_end_avma = start + stack_bytes;
             return true;

@@ -48,8 +48,9 @@ static void learn(struct thread_shared *thread, const struct stack *stack, const
     const struct memory_range *copy = &item->ranges[0];
     if (item->range_count && stack->top_avma > copy->avma)
         wanted += stack->top_avma - copy->avma;
-    if (item->range_count && stack->end == STACK_CUT_COPY && wanted < 2 * copy->size)
-        wanted = 2 * copy->size;
+    /* How much was missing is not known, and samples on their way now have too little too. */
+    if (item->range_count && stack->end == STACK_CUT_COPY && wanted < 4 * copy->size)
+        wanted = 4 * copy->size;
     if (stack->other_bytes + COPY_SLACK_BYTES > wanted)
         wanted = stack->other_bytes + COPY_SLACK_BYTES;
     if (stack->interrupted_sp_at_avma)

@@ -1,10 +1,10 @@
 /*
- * restorer eax|rax [SECONDS]: main;outer;interrupted;trap_first;<restorer>;handler;handler_spin: a signal handler that
- * returns to code without unwind information, restorer_eax or restorer_rax.
+ * restorer eax|rax|cfi [SECONDS]: main;outer;interrupted;trap_first;<restorer>;handler;handler_spin: a signal handler
+ * that returns to code without unwind information, restorer_eax or restorer_rax; or to restorer_cfi, whose unwind
+ * information says that it was called.
  */
 #include "testprog.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -20,6 +20,7 @@ enum { RESTORER_IS_SET = 0x04000000 };
 
 void restorer_eax(void);
 void restorer_rax(void);
+void restorer_cfi(void);
 void trap_first(void);
 
 static volatile int zero;
@@ -49,13 +50,19 @@ EXACT void outer(void)
     zero = 0;
 }
 
+static void (*find_restorer(const char *kind))(void)
+{
+    if (strcmp(kind, "cfi") == 0)
+        return restorer_cfi;
+    return strcmp(kind, "rax") == 0 ? restorer_rax : restorer_eax;
+}
+
 int main(int argc, char **argv)
 {
-    bool rax = argc > 1 && strcmp(argv[1], "rax") == 0;
     struct kernel_sigaction action = {
         .handler = handler,
         .flags = RESTORER_IS_SET,
-        .restorer = rax ? restorer_rax : restorer_eax,
+        .restorer = find_restorer(argc > 1 ? argv[1] : ""),
     };
     if (syscall(SYS_rt_sigaction, SIGILL, &action, NULL, sizeof action.mask) != 0)
         fail("rt_sigaction");

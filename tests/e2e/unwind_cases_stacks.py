@@ -26,7 +26,7 @@ class Coroutines(chains.Case):
         exact = profile.count(lambda stack: re.fullmatch(expression, chains.text(stack)))
         short = profile.count(lambda stack: re.fullmatch(cut, chains.text(stack)) and not re.fullmatch(expression, chains.text(stack)))
         self.assertEqual(exact + short, profile.total, [len(stack) for stack in profile.stacks])
-        self.assertLessEqual(short, 3 * self.runs, [len(stack) for stack in profile.stacks])
+        self.assertLessEqual(short, 3 * self.runs + profile.total // 20, [len(stack) for stack in profile.stacks])
 
     def test_growing(self):
         whole = r"start_on_stack;co_grow;(co_deep;)*(grow_leaf;)?"
@@ -117,6 +117,12 @@ class Signals(chains.Case):
             for build in BUILDS:
                 self.check(f"restorer_{build} {kind}", chain, modes=GUESSING_OF[build])
                 self.check(f"restorer_{build} {kind}", chain, modes=["dwarf"], cut=[cut], seen=False)
+
+    def test_return_with_ordinary_cfi(self):
+        """Unwind information that says of it that it was called is not believed."""
+        chain = r"main;outer;interrupted;trap_first;?restorer_cfi|\[restorer_\w+\];handler;handler_spin"
+        for build in BUILDS:
+            self.check(f"restorer_{build} cfi", chain, modes=MODES_OF[build])
 
 
 class Threads(chains.Case):

@@ -27,6 +27,7 @@ static void put_headers(uint8_t *file, size_t size, const struct frameimage *par
         .e_type = ET_DYN,
         .e_machine = EM_X86_64,
         .e_version = EV_CURRENT,
+        .e_entry = parts->entry_svma,
         .e_phoff = sizeof(header),
         .e_shoff = parts->stripped ? 0 : SECTIONS_OFF,
         .e_ehsize = sizeof(header),

@@ -20,6 +20,7 @@ struct frameimage {
     size_t search_bytes; /* PT_GNU_EH_FRAME, up to 0x1000; 0: none */
     const void *frames;
     size_t frame_bytes;
+    uint64_t entry_svma;
     bool stripped; /* no section headers */
     bool debug;    /* the frames are .debug_frame, not .eh_frame */
 };

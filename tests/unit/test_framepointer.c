@@ -1,5 +1,7 @@
-/* Frame pointers over stacks that are arrays of words. Code is anonymous: 0x400000 up, all of it calls (ff d0,
- * repeated). */
+/*
+ * Frame pointers over stacks that are arrays of words. Code is anonymous: 0x400000 up, all of it calls (ff d0,
+ * repeated), but for what a test puts there.
+ */
 #include "cmocka_all.h"
 
 #include "guarded.h"
@@ -11,13 +13,14 @@
 enum { CODE_AVMA = 0x400000, CODE_BYTES = 0x1000, STACK_AVMA = 0x7f0000, WORDS = 64 };
 enum { CALL = CODE_AVMA + 0x100, NOT_CALL = CODE_AVMA + 0x101 };
 
+static uint8_t code[CODE_BYTES];
+
 static bool read_code(void *context, uint64_t avma, void *buffer, size_t size)
 {
     (void)context;
     if (avma < CODE_AVMA || avma + size > CODE_AVMA + CODE_BYTES)
         return false;
-    for (size_t i = 0; i < size; i++)
-        ((uint8_t *)buffer)[i] = (avma + i) % 2 ? 0xd0 : 0xff;
+    memcpy(buffer, code + (avma - CODE_AVMA), size);
     return true;
 }
 
@@ -39,6 +42,8 @@ static int setup(void **state)
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     if (!fixture)
         return -1;
+    for (size_t i = 0; i < CODE_BYTES; i++)
+        code[i] = i % 2 ? 0xd0 : 0xff;
     fixture->region = (struct code_region){.start_avma = CODE_AVMA, .end_avma = CODE_AVMA + CODE_BYTES};
     fixture->map = (struct codemap){.generation = 1, .regions = &fixture->region, .count = 1};
     fixture->copy = guarded_new(NULL, sizeof(fixture->words));
@@ -232,6 +237,185 @@ static void every_chain_ends(void **state)
     *state = fixture;
 }
 
+/* ---- return addresses that no call stands before ---- */
+
+static enum framepointer_answer step_to(struct fixture *fixture, uint64_t return_avma)
+{
+    put_record(fixture, 10, word_avma(20), return_avma);
+    return step(fixture, word_avma(10), false);
+}
+
+/* `bytes` stand at NOT_CALL. Each of them counts. */
+static void expect_accepted(struct fixture *fixture, const uint8_t *bytes, size_t size)
+{
+    memcpy(code + NOT_CALL - CODE_AVMA, bytes, size);
+    assert_int_equal(step_to(fixture, NOT_CALL), FRAMEPOINTER_STEPPED);
+    assert_int_equal(fixture->caller.value[REGISTER_PC], NOT_CALL);
+    for (size_t i = 0; i < size; i++) {
+        code[NOT_CALL - CODE_AVMA + i] ^= 1;
+        if (step_to(fixture, NOT_CALL) != FRAMEPOINTER_NOT_BELIEVED)
+            fail_msg("without byte %zu", i);
+        code[NOT_CALL - CODE_AVMA + i] ^= 1;
+    }
+}
+
+static void a_handler_returns_to_its_trampoline(void **state)
+{
+    static const uint8_t wide[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+    static const uint8_t narrow[] = {0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+    expect_accepted(*state, wide, sizeof(wide));
+    expect_accepted(*state, narrow, sizeof(narrow));
+}
+
+static void a_first_function_returns_to_the_end_of_its_thread(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint8_t exit_call[] = {0xb0, 0x3c, 0x0f, 0x05};
+    expect_accepted(fixture, exit_call, sizeof(exit_call));
+    /* One byte into  nop; call goexit1; nop. */
+    static const uint8_t goexit[] = {0xcc, 0x90, 0xe8, 0x11, 0x22, 0x33, 0x00, 0x90};
+    enum { GOEXIT_RETURN = 2 };
+    memcpy(code + NOT_CALL - CODE_AVMA, goexit, sizeof(goexit));
+    assert_int_equal(step_to(fixture, NOT_CALL + GOEXIT_RETURN), FRAMEPOINTER_STEPPED);
+    assert_int_equal(step_to(fixture, NOT_CALL + GOEXIT_RETURN - 1), FRAMEPOINTER_NOT_BELIEVED);
+}
+
+/* ---- frames of HotSpot's interpreter ---- */
+
+enum { INNER = 10, OUTER = 40 }; /* words of the records of the frame and of its caller */
+
+/* The caller's frame: its record's address, and what it has right below the record. */
+struct shape {
+    uint64_t rbp;
+    uint64_t last_sp;
+    uint64_t sender_sp;
+};
+
+static const struct shape right_shape = {
+    .rbp = STACK_AVMA + OUTER * 8, .last_sp = STACK_AVMA + 20 * 8, .sender_sp = STACK_AVMA + 44 * 8};
+
+static enum framepointer_answer step_by_shape(struct fixture *fixture, struct shape shape)
+{
+    memset(fixture->words, 0, sizeof(fixture->words));
+    uint64_t right_below[] = {shape.last_sp, shape.sender_sp};
+    uint64_t off = shape.rbp - sizeof(right_below) - STACK_AVMA;
+    if (off < sizeof(fixture->words) - sizeof(right_below))
+        memcpy((uint8_t *)fixture->words + off, right_below, sizeof(right_below));
+    put_record(fixture, INNER, shape.rbp, NOT_CALL);
+    fixture->view.top_avma = 0;
+    fixture->caller = (struct registers){0};
+    enum framepointer_answer answer = step(fixture, word_avma(INNER), true);
+    assert_int_equal(step(fixture, word_avma(INNER), false), answer);
+    return answer;
+}
+
+static void expect_shape(struct fixture *fixture, struct shape shape)
+{
+    assert_int_equal(step_by_shape(fixture, shape), FRAMEPOINTER_STEPPED);
+    assert_int_equal(fixture->caller.value[REGISTER_PC], NOT_CALL);
+    assert_int_equal(fixture->caller.value[REGISTER_RSP], word_avma(INNER + 2));
+    assert_int_equal(fixture->caller.value[REGISTER_RBP], shape.rbp);
+    assert_int_equal(fixture->view.top_avma, word_avma(INNER + 2));
+}
+
+static void refuse_shape(struct fixture *fixture, struct shape shape)
+{
+    assert_int_equal(step_by_shape(fixture, shape), FRAMEPOINTER_NOT_BELIEVED);
+    assert_int_equal(fixture->caller.known, 0);
+    assert_int_equal(fixture->view.top_avma, 0);
+}
+
+static void an_interpreters_frame_is_known_by_its_shape(void **state)
+{
+    struct fixture *fixture = *state;
+    expect_shape(fixture, right_shape);
+    /* The edges of what fits. */
+    struct shape shape = right_shape;
+    shape.last_sp = word_avma(INNER + 2);
+    expect_shape(fixture, shape);
+    shape.last_sp = word_avma(OUTER - 8);
+    expect_shape(fixture, shape);
+    shape.sender_sp = word_avma(OUTER + 2);
+    expect_shape(fixture, shape);
+    /* It may lie where nothing was copied. */
+    shape.sender_sp = fixture->snapshot.stack_end_avma - 16;
+    expect_shape(fixture, shape);
+    /* The smallest frame, and the highest one of the copy. */
+    expect_shape(fixture, (struct shape){word_avma(INNER + 10), word_avma(INNER + 2), word_avma(INNER + 12)});
+    expect_shape(fixture, (struct shape){word_avma(WORDS - 2), word_avma(INNER + 2), word_avma(WORDS)});
+}
+
+static void an_interpreters_stack_pointers_have_their_places(void **state)
+{
+    struct fixture *fixture = *state;
+    const uint64_t end = fixture->snapshot.stack_end_avma;
+    const uint64_t last_sps[] = {word_avma(INNER + 2) - 8, word_avma(INNER), 0,  word_avma(20) + 4, word_avma(20) + 1,
+                                 word_avma(OUTER - 7),     word_avma(OUTER), end};
+    for (size_t i = 0; i < sizeof(last_sps) / sizeof(last_sps[0]); i++) {
+        struct shape shape = right_shape;
+        shape.last_sp = last_sps[i];
+        if (step_by_shape(fixture, shape) != FRAMEPOINTER_NOT_BELIEVED)
+            fail_msg("last_sp %zu", i);
+    }
+    const uint64_t sender_sps[] = {word_avma(OUTER + 1), word_avma(OUTER),  word_avma(INNER), 0,
+                                   word_avma(44) + 4,    word_avma(44) + 1, end - 8,          end,
+                                   UINT64_MAX - 7};
+    for (size_t i = 0; i < sizeof(sender_sps) / sizeof(sender_sps[0]); i++) {
+        struct shape shape = right_shape;
+        shape.sender_sp = sender_sps[i];
+        if (step_by_shape(fixture, shape) != FRAMEPOINTER_NOT_BELIEVED)
+            fail_msg("sender_sp %zu", i);
+    }
+}
+
+static void an_interpreters_record_lies_above(void **state)
+{
+    struct fixture *fixture = *state;
+    /* One word less than the smallest frame has room for no last_sp; and anything lower. */
+    const uint64_t records[] = {word_avma(INNER + 9), word_avma(INNER + 2), word_avma(INNER), word_avma(INNER - 4), 8};
+    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        struct shape shape = {records[i], word_avma(INNER + 2), word_avma(44)};
+        refuse_shape(fixture, shape);
+        shape.last_sp = records[i] - 64;
+        refuse_shape(fixture, shape);
+    }
+    /* Misaligned, with everything else in its place relative to it. */
+    refuse_shape(fixture, (struct shape){word_avma(OUTER) + 4, word_avma(20), word_avma(44)});
+    refuse_shape(fixture, (struct shape){word_avma(OUTER) + 1, word_avma(20), word_avma(44)});
+    /* Outside of the stack. */
+    uint64_t end = fixture->snapshot.stack_end_avma;
+    refuse_shape(fixture, (struct shape){end, word_avma(20), end + 16});
+    refuse_shape(fixture, (struct shape){end - 8, word_avma(20), end - 16});
+}
+
+static void an_interpreters_code_is_anonymous(void **state)
+{
+    struct fixture *fixture = *state;
+    /* Never looked into, as no segment of it explains the mapping. */
+    static const char some_image;
+    fixture->region.image = (const struct image *)&some_image;
+    refuse_shape(fixture, right_shape);
+    fixture->region.image = NULL;
+    expect_shape(fixture, right_shape);
+    /* Nor is it elsewhere than in executable memory. */
+    fixture->region.end_avma = NOT_CALL - 1;
+    refuse_shape(fixture, right_shape);
+    fixture->region.end_avma = NOT_CALL;
+    expect_shape(fixture, right_shape);
+}
+
+static void an_interpreters_record_above_the_copy_is_cut(void **state)
+{
+    struct fixture *fixture = *state;
+    struct shape shape = {word_avma(WORDS), word_avma(20), word_avma(WORDS + 4)};
+    assert_int_equal(step_by_shape(fixture, shape), FRAMEPOINTER_CUT);
+    assert_int_equal(fixture->view.top_avma, word_avma(WORDS + 2));
+    assert_int_equal(fixture->caller.known, 0);
+    shape.rbp = word_avma(WORDS - 1); /* half of it */
+    assert_int_equal(step_by_shape(fixture, shape), FRAMEPOINTER_CUT);
+    assert_int_equal(fixture->view.top_avma, word_avma(WORDS + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +429,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_zeros_end_a_chain_and_one_proves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_record_above_the_copy_is_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(every_chain_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_handler_returns_to_its_trampoline, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_first_function_returns_to_the_end_of_its_thread, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_interpreters_frame_is_known_by_its_shape, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_interpreters_stack_pointers_have_their_places, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_interpreters_record_lies_above, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_interpreters_code_is_anonymous, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_interpreters_record_above_the_copy_is_cut, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -9,13 +9,16 @@ enum { REGION_BYTES = 256 };
 
 static const uint64_t START = 0x400000;
 
-/* The region's bytes; a read outside of it is a failure of the test. */
+/* The region's bytes; a read outside of it is a failure of the test, and one beyond `readable` fails. */
 static uint8_t code[REGION_BYTES];
+static size_t readable = REGION_BYTES;
 
 static bool read_code(void *context, uint64_t avma, void *buffer, size_t size)
 {
     (void)context;
     assert_true(avma >= START && avma - START <= REGION_BYTES && size <= REGION_BYTES - (avma - START));
+    if (avma - START + size > readable)
+        return false;
     memcpy(buffer, code + (avma - START), size);
     return true;
 }
@@ -66,6 +69,17 @@ static const struct example telling[] = {
     {{0x5d, 0xc2, 0x10, 0x00}, 4, 0, 1, true},
     {{0x5d, 0xc3}, 2, 1, 0, false},
     {{0xc9, 0xc3}, 2, 1, 0, false}, /* leave; ret: at the ret */
+    /* entry of a HotSpot method: mov %eax,-0x14000(%rsp); push %rbp; mov %rsp,%rbp */
+    {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x89, 0xe5}, 11, 0, 0, false},
+    {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x89, 0xe5}, 11, 7, 0, false},
+    {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x89, 0xe5}, 11, 8, 1, false},
+    /* its end: pop %rbp; cmp 0x358(%r15),%rsp; ja; ret */
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 15, 0, 1, true},
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 15, 1, 0, false},
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 15, 8, 0, false},
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 15, 14, 0, false},
+    {{0x0f, 0x87, 0x01, 0x02, 0x00, 0x00, 0xc3}, 7, 0, 0, false}, /* ja; ret alone */
+    {{0x5d, 0x0f, 0x87, 0x01, 0x02, 0x00, 0x00, 0xc3}, 8, 0, 1, true},
     /* PLT entries: jmp *slot(%rip), with bnd and endbr64 */
     {{0xff, 0x25, 0x01, 0x02, 0x03, 0x00}, 6, 0, 0, false},
     {{0xf2, 0xff, 0x25, 0x01, 0x02, 0x03, 0x00}, 7, 0, 0, false},
@@ -141,6 +155,29 @@ static const struct example silent[] = {
     {{0xf3, 0xa4}, 2, 0, 0, false},                         /* rep movsb */
     {{0xcb}, 1, 0, 0, false},                               /* far ret */
     {{0x48, 0xcf}, 2, 0, 0, false},                         /* iretq */
+    /* like a HotSpot method's entry: another displacement, size, register, direction; no push behind */
+    {{0x89, 0x44, 0x24, 0xf8, 0x55}, 5, 0, 0, false},
+    {{0x89, 0x04, 0x24, 0x55}, 4, 0, 0, false},
+    {{0x48, 0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55}, 9, 0, 0, false},
+    {{0x89, 0x84, 0x25, 0x00, 0xc0, 0xfe, 0xff, 0x55}, 8, 0, 0, false},
+    {{0x8b, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55}, 8, 0, 0, false},
+    {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x53}, 8, 0, 0, false},
+    {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x41, 0x55}, 9, 0, 0, false},
+    /* like its end: another displacement, registers, jump; no jump, no ret behind */
+    {{0x49, 0x3b, 0x67, 0x58, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 11, 0, 0, false},
+    {{0x49, 0x3b, 0x27, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 10, 0, 0, false},
+    {{0x49, 0x3b, 0xa6, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 14, 0, 0, false},
+    {{0x48, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 14, 0, 0, false},
+    {{0x4d, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 14, 0, 0, false},
+    {{0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x77, 0x05, 0xc3}, 10, 0, 0, false},
+    {{0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x82, 0x01, 0x02, 0, 0, 0xc3}, 14, 0, 0, false},
+    {{0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0xc3}, 8, 0, 0, false},
+    {{0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0x90}, 14, 0, 0, false},
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0x90}, 15, 0, 0, false},
+    {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0xc3}, 9, 0, 0, false},
+    {{0x0f, 0x87, 0x01, 0x02, 0, 0, 0x90, 0xc3}, 8, 0, 0, false},
+    {{0x0f, 0x86, 0x01, 0x02, 0, 0, 0xc3}, 7, 0, 0, false},
+    {{0x77, 0x05, 0xc3}, 3, 0, 0, false},
 };
 
 static void other_instructions_say_nothing(void **state)
@@ -183,6 +220,45 @@ static void what_the_edge_of_a_region_cuts_says_nothing(void **state)
         bool is_one_byte = example->bytes[example->pc] == 0x55 || example->bytes[example->pc] == 0xc3;
         bool is_ret_n = example->bytes[example->pc] == 0xc2; /* its operand is not looked at */
         assert_int_equal(found, is_one_byte || is_ret_n);
+    }
+}
+
+/*
+ * Bytes of which all are needed: with all of them they tell, at the region's end as well as
+ * where only what a segment has can be read; with one less it is not.
+ */
+static void the_end_of_a_segment_cuts_as_well(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[16];
+        size_t size;
+    } whole[] = {
+        {{0x55}, 1},
+        {{0xc3}, 1},
+        {{0x5d, 0xc3}, 2},
+        {{0xf3, 0xc3}, 2},
+        {{0xf3, 0x0f, 0x1e, 0xfa, 0x55}, 5},
+        {{0x89, 0x84, 0x24, 0x00, 0xc0, 0xfe, 0xff, 0x55}, 8},
+        {{0x5d, 0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 15},
+        {{0x49, 0x3b, 0xa7, 0x58, 0x03, 0, 0, 0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 14},
+        {{0x0f, 0x87, 0x01, 0x02, 0, 0, 0xc3}, 7},
+    };
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        for (size_t behind = 0; behind <= 20; behind++) {
+            /* Some bytes of the page follow the segment; what they hold is not for us to know. */
+            size_t end = REGION_BYTES - behind;
+            memset(code, 0x90, sizeof(code));
+            memcpy(code + end - whole[i].size, whole[i].bytes, whole[i].size);
+            struct inspection inspection;
+            readable = end;
+            bool is_found = find(end - whole[i].size, &inspection);
+            readable = end - 1;
+            bool is_found_cut = find(end - whole[i].size, &inspection);
+            readable = REGION_BYTES;
+            if (!is_found || is_found_cut)
+                fail_msg("example %zu, %zu bytes behind it", i, behind);
+        }
     }
 }
 
@@ -314,6 +390,7 @@ int main(void)
         cmocka_unit_test(instructions_tell_wherever_they_stand),
         cmocka_unit_test(other_instructions_say_nothing),
         cmocka_unit_test(what_the_edge_of_a_region_cuts_says_nothing),
+        cmocka_unit_test(the_end_of_a_segment_cuts_as_well),
         cmocka_unit_test(outside_of_the_region_nothing_is_said),
         cmocka_unit_test(knows_where_a_signal_handler_returns_to),
         cmocka_unit_test(other_system_calls_are_none),
