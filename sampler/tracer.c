@@ -202,8 +202,8 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The stack that a signal handler's own one leads to. */
-static void read_other_stack(struct tracer_request *request, uint64_t sp_place, size_t bytes_max)
+/* The stack that a signal handler's own one leads to. That one's mapping ends at `end_avma`; 0: not known. */
+static void read_other_stack(struct tracer_request *request, uint64_t sp_place, uint64_t end_avma, size_t bytes_max)
 {
     uint64_t sp;
     if (sp_place < request->bytes_avma || request->bytes < sizeof(sp) ||
@@ -211,7 +211,7 @@ static void read_other_stack(struct tracer_request *request, uint64_t sp_place, 
         return;
     memcpy(&sp, request->buffer + (sp_place - request->bytes_avma), sizeof(sp));
     /* Above the handler's, in what is copied already or would be by a larger copy. */
-    if (sp >= request->bytes_avma && sp < request->stack_end_avma)
+    if (sp >= request->bytes_avma && sp < end_avma)
         return;
     size_t used = (request->bytes + sizeof(sp) - 1) / sizeof(sp) * sizeof(sp);
     if (used >= request->buffer_bytes)
@@ -227,13 +227,14 @@ static void read_stacks(struct tracer_request *request)
     uint64_t sp_place = request->interrupted_sp_at_avma;
     size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
+    uint64_t end_avma = is_known ? request->stack_end_avma : 0;
     request->other_bytes = 0;
-    request->bytes = read_stack(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
-                                smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    request->bytes = read_stack(request->tid, sp, end_avma, request->buffer, smaller(bytes_max, request->buffer_bytes),
+                                &request->bytes_avma);
     if (!is_known)
         capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place);
     if (sp_place)
-        read_other_stack(request, sp_place, bytes_max);
+        read_other_stack(request, sp_place, end_avma, bytes_max);
 }
 
 static enum tracer_outcome capture(struct tracer_request *request)
