@@ -23,7 +23,7 @@ struct view {
 /* Notes that the stack's bytes [avma, avma + size) are needed, if they are in a copied range or in what it lacks. */
 void view_need(struct view *view, uint64_t avma, size_t size);
 
-/* From the snapshot, else from code. false, with `failed` and `cut` set: neither has all of it. */
+/* From the snapshot, else from the code of an image. false, with `failed` and `cut` set: neither has all of it. */
 bool view_read(struct view *view, uint64_t avma, void *buffer, size_t size);
 
 /* Notes that the first range's bytes up to `end_avma`, which it has, are needed. */

@@ -46,3 +46,4 @@ unit_test(rules USES unwind SOURCES rulepair.c DEFINES $<$<BOOL:${SAMPLER_SANITI
 unit_test(rulecache USES unwind)
 unit_test(rulecompiler USES unwind SOURCES rulepair.c frameimage.c)
 unit_test(inspect USES unwind)
+unit_test(view USES unwind)
