@@ -50,11 +50,11 @@ bool origin_is_near(struct view *view, struct callsites callsites, const struct 
         const struct code_region *region = word ? codemap_find(view->map, frame_lookup_avma(word, false)) : NULL;
         if (!region || !framepointer_is_return(view, callsites, word))
             continue;
-        if (is_entry_code(region, frame_lookup_avma(word, false) - region->bias) ||
-            inspect_is_thread_end(view, region, word)) {
-            *ret_words = i;
-            return true;
-        }
+        if (!is_entry_code(region, frame_lookup_avma(word, false) - region->bias) &&
+            !inspect_is_thread_end(view, region, word))
+            return false;
+        *ret_words = i;
+        return true;
     }
     return false;
 }
