@@ -1,7 +1,7 @@
 /*
  * Does an address lie right behind a call instruction? A word of the stack that does not is no return address (but for
- * signal handlers, whose caller is the kernel, and for interpreters that jump: HotSpot's enters compiled code from
- * frames of its own, whose return addresses would have to be known by its stubs; these are not believed yet).
+ * signal handlers, whose caller is the kernel, and for interpreters that jump: those of HotSpot are known by the shape
+ * of their frames, framepointer.c).
  *
  * Encodings: Intel SDM volume 2, CALL: E8 rel32, FF /2 with any ModRM, SIB and displacement. Prefixes stand before the
  * opcode, so they do not matter when reading backwards. 9A is not valid in 64-bit mode, FF /3 (far) is used by nobody.
