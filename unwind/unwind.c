@@ -157,11 +157,29 @@ static struct step step_by_inspection(struct walk *walk, const struct inspection
     return step;
 }
 
+/* Does a call stand before the frame's address? */
+static enum callsite_verdict find_callsite(const struct walk *walk, uint64_t pc)
+{
+    bool by_image = walk->region->image && walk->region->has_bias;
+    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
+    return callsite_find(cache, &walk->view, walk->region, pc);
+}
+
+/*
+ * In an image the bytes before a trampoline may be a call that does not return. JIT code is not worth the doubt: a look
+ * at it is a system call that takes a lock of the target's, for each frame of each sample.
+ */
+static bool is_sigreturn(const struct walk *walk, uint64_t pc)
+{
+    bool may_be = walk->exact || walk->region->image || find_callsite(walk, pc) == CALLSITE_OTHER;
+    return may_be && inspect_is_sigreturn(&walk->view, walk->region, pc);
+}
+
 /* No unwind information covers the address. */
 static struct step step_without_rule(struct walk *walk)
 {
     uint64_t pc = walk->registers.value[REGISTER_PC];
-    if (inspect_is_sigreturn(&walk->view, walk->region, pc))
+    if (is_sigreturn(walk, pc))
         return step_by_ucontext(walk);
     if (walk->unwinder->mode == UNWIND_DWARF || walk->entered)
         return step_end(STACK_CUT_NO_RULE);
@@ -212,9 +230,7 @@ static bool was_called(const struct walk *walk, const struct rule *rule, const s
         return true; /* looked at already, by framepointer_step */
     if (rule->kind != RULE_NONE && !rulecache_row_ends(rule, pc - walk->region->bias))
         return true;
-    bool by_image = walk->region->image && walk->region->has_bias;
-    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
-    return callsite_find(cache, &walk->view, walk->region, pc) != CALLSITE_OTHER;
+    return find_callsite(walk, pc) != CALLSITE_OTHER;
 }
 
 /* The rule of the frame; NULL: no memory. Frames that were not called become exact ones. */
