@@ -16,10 +16,11 @@ struct capture_arch {
     int (*read_registers)(pid_t tid, struct registers *ret);
     /*
      * Looks through a stack's copy for the frame that the kernel makes for a signal handler on a stack of its own, and
-     * says where in it the interrupted code's stack pointer is. true: found. Looks at the lowest 64 KB; some
-     * microseconds.
+     * says where in it the interrupted code's stack pointer is, and where the signal stack ends (above the frame's
+     * start). true: found. Looks at the lowest 64 KB; some microseconds.
      */
-    bool (*find_interrupted)(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma);
+    bool (*find_interrupted)(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma,
+                             uint64_t *ret_end_avma);
     /* How far below the stack pointer a function may keep data (the red zone). */
     uint64_t red_zone_bytes;
 };

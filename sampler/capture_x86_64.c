@@ -57,7 +57,8 @@ enum {
     LOOK_BYTES = 64 << 10
 };
 
-static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma)
+static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma,
+                             uint64_t *ret_end_avma)
 {
     size_t first = (size_t)(-avma & 7U);
     if (size > LOOK_BYTES)
@@ -69,10 +70,12 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
             continue;
         memcpy(word, bytes + off, sizeof(word));
         uint64_t place = avma + off;
-        /* It lies on the signal stack that it tells of. */
+        /* It lies on the signal stack that it tells of; what it interrupted does not: else that was a handler, too. */
         if (word[UCONTEXT_LINK] == 0 && word[UCONTEXT_STACK] <= place &&
-            place - word[UCONTEXT_STACK] < word[UCONTEXT_STACK_BYTES]) {
+            place - word[UCONTEXT_STACK] < word[UCONTEXT_STACK_BYTES] &&
+            word[UCONTEXT_RSP] - word[UCONTEXT_STACK] >= word[UCONTEXT_STACK_BYTES]) {
             *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
+            *ret_end_avma = word[UCONTEXT_STACK] + word[UCONTEXT_STACK_BYTES];
             return true;
         }
     }

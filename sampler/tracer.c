@@ -231,8 +231,11 @@ static void read_stacks(struct tracer_request *request)
     request->other_bytes = 0;
     request->bytes = read_stack(request->tid, sp, end_avma, request->buffer, smaller(bytes_max, request->buffer_bytes),
                                 &request->bytes_avma);
-    if (!is_known)
-        capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place);
+    /* What lies behind a signal stack is not stack, and would take the other one's room. */
+    uint64_t signal_end_avma;
+    if (!is_known && capture_arch.find_interrupted(request->buffer, request->bytes, request->bytes_avma, &sp_place,
+                                                   &signal_end_avma))
+        request->bytes = smaller(request->bytes, signal_end_avma - request->bytes_avma);
     if (sp_place)
         read_other_stack(request, sp_place, end_avma, bytes_max);
 }

@@ -167,8 +167,9 @@ int target_copy(struct target *target, const struct stop *stop)
     /* The one that a signal handler interrupted, as the sampler does. */
     const struct memory_range *stack = &target->snapshot.ranges[0];
     uint64_t place;
+    uint64_t end;
     uint64_t sp;
-    if (capture_arch.find_interrupted(stack->bytes, stack->size, stack->avma, &place) &&
+    if (capture_arch.find_interrupted(stack->bytes, stack->size, stack->avma, &place, &end) &&
         snapshot_read(&target->snapshot, place, &sp, sizeof(sp)) && !snapshot_read(&target->snapshot, sp, &place, 8))
         copy_stack(target, sp, (stack->size + 7) & ~(size_t)7);
     return 0;

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 1 << 17, COPY_BYTES = 1 << 16, SIGNAL_STACK_BYTES = 1 << 16 };
+/* The buffer is what a thread's first sample has: no more than one copy. */
+enum { BUFFER_BYTES = 1 << 16, COPY_BYTES = 1 << 16, SIGNAL_STACK_BYTES = 1 << 14, MAPPING_BYTES = 1 << 18 };
 
 static struct child_page *handler_page;
 
@@ -25,8 +26,7 @@ static void spin(int signal)
 static void handle_on_other_stack(struct child_page *page)
 {
     handler_page = page;
-    stack_t stack = {.ss_sp =
-                         mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+    stack_t stack = {.ss_sp = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                      .ss_size = SIGNAL_STACK_BYTES};
     struct sigaction action = {.sa_handler = spin, .sa_flags = SA_ONSTACK};
     if (stack.ss_sp == MAP_FAILED || sigaltstack(&stack, NULL) < 0 || sigaction(SIGUSR1, &action, NULL) < 0)
