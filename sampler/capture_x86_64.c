@@ -54,7 +54,8 @@ enum {
     UCONTEXT_CS_GS_FS_SS = 23,
     UCONTEXT_WORDS = 24,
     USER_CS = 0x33, /* 64-bit code, on every x86-64 Linux */
-    LOOK_BYTES = 64 << 10
+    LOOK_BYTES = 64 << 10,
+    RED_ZONE_BYTES = 128 /* System V ABI, AMD64 supplement, 3.2.2: below the stack pointer, the function's */
 };
 
 static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, uint64_t *ret_sp_at_avma,
@@ -72,9 +73,10 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
         uint64_t place = avma + off;
         uint64_t start = word[UCONTEXT_STACK];
         uint64_t stack_bytes = word[UCONTEXT_STACK_BYTES];
-        /* It lies on the signal stack that it tells of; the interrupted code's stack is another one, which it is not
-         * when a handler interrupted a handler. */
-        if (word[UCONTEXT_LINK] == 0 && place - start < stack_bytes && word[UCONTEXT_RSP] - start >= stack_bytes) {
+        /* It lies on the signal stack that it tells of, where we are; the interrupted code's stack is another one,
+         * which it is not when a handler interrupted a handler. */
+        if (word[UCONTEXT_LINK] == 0 && start <= avma + RED_ZONE_BYTES && place - start < stack_bytes &&
+            word[UCONTEXT_RSP] - start >= stack_bytes) {
             *ret_sp_at_avma = place + UCONTEXT_RSP * sizeof(uint64_t);
             *ret_stack_end_avma = start + stack_bytes;
             return true;
@@ -83,6 +85,5 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
     return false;
 }
 
-/* System V ABI, AMD64 supplement, 3.2.2: 128 bytes below the stack pointer belong to the function. */
 const struct capture_arch capture_arch = {
-    .read_registers = read_registers, .find_interrupted = find_interrupted, .red_zone_bytes = 128};
+    .read_registers = read_registers, .find_interrupted = find_interrupted, .red_zone_bytes = RED_ZONE_BYTES};

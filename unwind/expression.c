@@ -235,7 +235,7 @@ enum expression_answer expression_evaluate(const struct expression_op *ops, size
     size_t steps = 0;
     for (size_t i = 0; i < count && !machine.bad; i++) {
         const struct expression_op *op = &ops[i];
-        if (++steps > STEPS_MAX)
+        if (++steps > STEPS_MAX || ++view->work > VIEW_WORK_MAX)
             return EXPRESSION_UNUSABLE;
         switch (op->atom) {
         case DW_OP_constu:

@@ -3,7 +3,7 @@
  *
  * Source: DWARF 5, section 2.5 (operations) and 6.4.2 (their use in unwind information). Operations that need a compile
  * unit, a frame base, an object address or thread-local storage have no meaning there. Any input ends: the number of
- * operations in one evaluation is limited, and so is the depth of the stack.
+ * operations in one evaluation is limited, and that in one walk, and so is the depth of the stack.
  */
 #ifndef UNWIND_EXPRESSION_H
 #define UNWIND_EXPRESSION_H

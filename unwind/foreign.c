@@ -84,9 +84,11 @@ static int access_mem(unw_addr_space_t space, unw_word_t address, unw_word_t *va
 {
     (void)space;
     struct foreign *foreign = context;
-    if (write || foreign->words == WORDS_MAX)
+    if (write || foreign->words == WORDS_MAX || (foreign->view && foreign->view->work >= VIEW_WORK_MAX))
         return -UNW_EINVAL;
     foreign->words++;
+    if (foreign->view)
+        foreign->view->work++;
     if (address >= ENTRIES && address - ENTRIES < UINT32_MAX)
         return read_entries(foreign, address, value) ? 0 : -UNW_EINVAL;
     if (address == SEARCH_TABLE) {
@@ -231,7 +233,7 @@ static void caller_registers(struct foreign *foreign, unw_cursor_t *cursor, stru
     }
     /* A saved register that cannot be had is not known. That is no failure, and nothing to copy more of the stack for.
      */
-    *foreign->view = before;
+    view_restore(foreign->view, &before);
 }
 
 enum rule_answer foreign_apply(struct foreign *foreign, const struct cfitable *table,

@@ -85,7 +85,7 @@ static enum record_place interpreter_place(const struct view *view, uint64_t rbp
 }
 
 enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
-                                           const struct registers *registers, bool exact,
+                                           const struct registers *registers, bool is_first,
                                            struct registers *ret_registers)
 {
     if (!registers_known(registers, REGISTER_RBP))
@@ -104,7 +104,7 @@ enum framepointer_answer framepointer_step(struct view *view, struct callsites c
     if (place == RECORD_ELSEWHERE || !snapshot_read(view->snapshot, rbp, record, sizeof(record)))
         return FRAMEPOINTER_NOT_BELIEVED;
     /* Two zero words are common in any stack: the mark of the outermost frame counts only where a chain led to it. */
-    bool outermost = record[0] == 0 && record[1] == 0 && !exact;
+    bool outermost = record[0] == 0 && record[1] == 0 && !is_first;
     if (!outermost && !framepointer_is_return(view, callsites, record[1])) {
         place = interpreter_place(view, rbp, record);
         if (place == RECORD_CUT)

@@ -24,11 +24,12 @@ struct callsites {
 /*
  * The record must be 8-aligned, not below the stack pointer, wholly within the stack that holds the stack pointer, and
  * its return address must be one (framepointer_is_return, or into HotSpot's interpreter with a frame of its shape). A
- * zero rbp says nothing: most code uses it for what it wants. On FRAMEPOINTER_STEPPED *ret_registers has rsp, rbp and
- * pc of the caller and no other register; otherwise it is untouched.
+ * zero rbp says nothing: most code uses it for what it wants. `is_first`: no such record has led to this one. On
+ * FRAMEPOINTER_STEPPED *ret_registers has rsp, rbp and pc of the caller and no other register; otherwise it is
+ * untouched.
  */
 enum framepointer_answer framepointer_step(struct view *view, struct callsites callsites,
-                                           const struct registers *registers, bool exact,
+                                           const struct registers *registers, bool is_first,
                                            struct registers *ret_registers);
 
 /*

@@ -50,11 +50,11 @@ bool origin_is_near(struct view *view, struct callsites callsites, const struct 
         const struct code_region *region = word ? codemap_find(view->map, frame_lookup_avma(word, false)) : NULL;
         if (!region || !framepointer_is_return(view, callsites, word))
             continue;
-        if (is_entry_code(region, frame_lookup_avma(word, false) - region->bias) ||
-            inspect_is_thread_end(view, region, word)) {
-            *ret_words = i;
-            return true;
-        }
+        if (!is_entry_code(region, frame_lookup_avma(word, false) - region->bias) &&
+            !inspect_is_thread_end(view, region, word))
+            return false;
+        *ret_words = i;
+        return true;
     }
     return false;
 }
@@ -69,7 +69,8 @@ enum origin origin_find(const struct view *view, const struct code_region *regio
     bool is_zero_rbp = registers_known(registers, REGISTER_RBP) && registers->value[REGISTER_RBP] == 0;
     if (entry_svma && !has_rule && svma - entry_svma < ENTRY_BYTES && is_zero_rbp)
         return ORIGIN_OUTERMOST;
-    if (!has_rule && !exact && inspect_is_thread_end(view, region, registers->value[REGISTER_PC]))
+    /* Not in JIT code, where each look is a system call and no thread ends. */
+    if (!has_rule && !exact && region->image && inspect_is_thread_end(view, region, registers->value[REGISTER_PC]))
         return ORIGIN_OUTERMOST;
     if (has_rule || !exact || !region->image)
         return ORIGIN_NONE;

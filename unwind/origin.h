@@ -31,8 +31,9 @@ enum origin origin_find(const struct view *view, const struct code_region *regio
 /*
  * A frame without unwind information and with rbp 0, as the kernel and clone start threads: rbp was never set, so it
  * says nothing of where the return address is. If the stack's beginning is near, that is one of the next words: a
- * return address into the code at an entry point, or into what a thread's first function returns to. On true
- * *ret_words says which (from the stack pointer).
+ * return address into the code at an entry point, or into what a thread's first function returns to. Any other return
+ * address before it may be a caller's, which a stack that looks whole would then lack: false. On true *ret_words says
+ * which word it is (from the stack pointer).
  */
 bool origin_is_near(struct view *view, struct callsites callsites, const struct registers *registers,
                     unsigned *ret_words);

@@ -202,7 +202,7 @@ enum rule_answer rule_apply_general(const struct general_rule *general, bool sig
         if (find_value(&evaluation, &locations[reg], reg, &caller.value[reg]) == RULE_STEPPED)
             caller.known |= 1U << reg;
         else
-            *view = before; /* it is not known; that is nothing to copy more of the stack for */
+            view_restore(view, &before); /* it is not known; that is nothing to copy more of the stack for */
     }
     *registers = caller;
     return RULE_STEPPED;

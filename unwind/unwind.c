@@ -34,6 +34,7 @@ struct walk {
     struct view view;
     struct registers registers; /* of the frame that was added last; from a step on, its caller's */
     bool exact;
+    enum frame_by by;                 /* likewise */
     bool entered;                     /* no call leads to the frame: see enter_frame */
     const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
@@ -95,7 +96,8 @@ static struct step step_by_cfi(struct walk *walk, const struct rule *rule, uint6
 static struct step step_by_frame_pointer(struct walk *walk)
 {
     struct registers caller;
-    switch (framepointer_step(&walk->view, walk->callsites, &walk->registers, walk->exact, &caller)) {
+    bool is_first = walk->exact || walk->by != FRAME_BY_FP;
+    switch (framepointer_step(&walk->view, walk->callsites, &walk->registers, is_first, &caller)) {
     case FRAMEPOINTER_STEPPED:
         walk->registers = caller;
         return step_caller(FRAME_BY_FP, false);
@@ -157,11 +159,29 @@ static struct step step_by_inspection(struct walk *walk, const struct inspection
     return step;
 }
 
+/* Does a call stand before the frame's address? */
+static enum callsite_verdict find_callsite(const struct walk *walk, uint64_t pc)
+{
+    bool by_image = walk->region->image && walk->region->has_bias;
+    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
+    return callsite_find(cache, &walk->view, walk->region, pc);
+}
+
+/*
+ * In an image the bytes before a trampoline may be a call that does not return. JIT code is not worth the doubt: a look
+ * at it is a system call that takes a lock of the target's, for each frame of each sample.
+ */
+static bool is_sigreturn(const struct walk *walk, uint64_t pc)
+{
+    bool may_be = walk->exact || walk->region->image || find_callsite(walk, pc) == CALLSITE_OTHER;
+    return may_be && inspect_is_sigreturn(&walk->view, walk->region, pc);
+}
+
 /* No unwind information covers the address. */
 static struct step step_without_rule(struct walk *walk)
 {
     uint64_t pc = walk->registers.value[REGISTER_PC];
-    if (inspect_is_sigreturn(&walk->view, walk->region, pc))
+    if (is_sigreturn(walk, pc))
         return step_by_ucontext(walk);
     if (walk->unwinder->mode == UNWIND_DWARF || walk->entered)
         return step_end(STACK_CUT_NO_RULE);
@@ -191,11 +211,11 @@ static bool step_by_frame_pointer_first(struct walk *walk, const struct rule *ru
     if (walk->exact || rule->signal || !rule_find_cfa(rule, &walk->registers, &cfa) ||
         !registers_known(&walk->registers, REGISTER_RBP) || walk->registers.value[REGISTER_RBP] + RECORD_BYTES != cfa)
         return false;
-    uint64_t top_avma = walk->view.top_avma;
+    struct view before = walk->view;
     *ret_step = step_by_frame_pointer(walk);
     if (ret_step->kind == STEP_CALLER)
         return true;
-    walk->view.top_avma = top_avma; /* what it looked for in vain is not needed */
+    view_restore(&walk->view, &before); /* what it looked for in vain is not needed */
     return false;
 }
 
@@ -212,9 +232,7 @@ static bool was_called(const struct walk *walk, const struct rule *rule, const s
         return true; /* looked at already, by framepointer_step */
     if (rule->kind != RULE_NONE && !rulecache_row_ends(rule, pc - walk->region->bias))
         return true;
-    bool by_image = walk->region->image && walk->region->has_bias;
-    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
-    return callsite_find(cache, &walk->view, walk->region, pc) != CALLSITE_OTHER;
+    return find_callsite(walk, pc) != CALLSITE_OTHER;
 }
 
 /* The rule of the frame; NULL: no memory. Frames that were not called become exact ones. */
@@ -283,7 +301,8 @@ static bool step_makes_progress(struct walk *walk, const struct step *step, stru
     uint64_t caller_sp = walk->registers.value[REGISTER_RSP];
     if (!step->exact) {
         /* Code that has popped its return address into a register (vfork of glibc) has its CFA at the stack pointer. */
-        bool popped = walk->exact && caller_sp == frame.sp_avma && walk->registers.value[REGISTER_PC] != frame.pc_avma;
+        bool popped = walk->exact && !walk->entered && caller_sp == frame.sp_avma &&
+                      walk->registers.value[REGISTER_PC] != frame.pc_avma;
         return caller_sp > frame.sp_avma || popped;
     }
     for (size_t i = 0; i < walk->signal_count; i++) {
@@ -356,6 +375,7 @@ static int walk_callers(struct walk *walk, struct stack *stack)
             return err;
         walk->unwinder->frames_by[step.by]++;
         walk->exact = step.exact;
+        walk->by = step.by;
     }
 }
 

@@ -18,12 +18,28 @@ struct view {
     /* Set by a view_read that failed, cleared by who wants to know. */
     bool failed;
     bool cut; /* the failed read would have succeeded with a larger copy of the stack */
+    /* What expressions have done in this walk: operations (expression.h), words for libunwind (foreign.h). */
+    unsigned work;
 };
+
+/*
+ * Limit of `work`. Each evaluation has one of its own, but a hostile program may ask for a long one for each register
+ * of each frame. Real ones take a handful, in few frames.
+ */
+enum { VIEW_WORK_MAX = 1 << 18 };
+
+/* As it was before, but for the work that was done. */
+static inline void view_restore(struct view *view, const struct view *before)
+{
+    unsigned work = view->work;
+    *view = *before;
+    view->work = work;
+}
 
 /* Notes that the stack's bytes [avma, avma + size) are needed, if they are in a copied range or in what it lacks. */
 void view_need(struct view *view, uint64_t avma, size_t size);
 
-/* From the snapshot, else from code. false, with `failed` and `cut` set: neither has all of it. */
+/* From the snapshot, else from the code of an image. false, with `failed` and `cut` set: neither has all of it. */
 bool view_read(struct view *view, uint64_t avma, void *buffer, size_t size);
 
 /* Notes that the first range's bytes up to `end_avma`, which it has, are needed. */

@@ -300,8 +300,16 @@ static void only_the_lowest_part_is_looked_at(void **state)
     enum { LOOK_BYTES = 64 << 10 };
     uint64_t place;
     size_t off = LOOK_BYTES - CONTEXT_BYTES;
-    assert_true(find_context(context_at(AVMA + off), AVMA, off, 2 * LOOK_BYTES, &place));
-    assert_false(find_context(context_at(AVMA + off + 8), AVMA, off + 8, 2 * LOOK_BYTES, &place));
+    struct context context = context_at(AVMA + off);
+    context.words[STACK] = AVMA;
+    context.words[STACK_BYTES] = 4 * LOOK_BYTES;
+    assert_true(find_context(context, AVMA, off, 2 * LOOK_BYTES, &place));
+    assert_false(find_context(context, AVMA, off + 8, 2 * LOOK_BYTES, &place));
+    /* A stack that begins above the stack pointer is not the one that we are on. */
+    context.words[STACK] = AVMA + 128;
+    assert_true(find_context(context, AVMA, off, 2 * LOOK_BYTES, &place));
+    context.words[STACK] = AVMA + 136;
+    assert_false(find_context(context, AVMA, off, 2 * LOOK_BYTES, &place));
 }
 
 int main(void)

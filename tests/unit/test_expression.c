@@ -270,6 +270,28 @@ static void a_long_expression_is_evaluated_up_to_the_limit(void **state)
                      EXPRESSION_UNUSABLE);
 }
 
+/* Loops of a hostile program, for each register of each frame: all of a walk together have a limit, too. */
+static void a_walk_has_its_limit(void **state)
+{
+    (void)state;
+    static const struct expression_op endless[] = {OP(nop), JUMP(skip, 0)};
+    static const struct expression_op ordinary[] = {BREG(REGISTER_R12, 0)};
+    struct view view = make_view();
+    uint64_t value = 0;
+    for (unsigned done = 0; done < VIEW_WORK_MAX; done += STEPS_MAX) {
+        assert_int_equal(expression_evaluate(ordinary, 1, NULL, &view, &snapshot.registers, PC, &value),
+                         EXPRESSION_VALUE);
+        assert_int_equal(expression_evaluate(endless, 2, NULL, &view, &snapshot.registers, PC, &value),
+                         EXPRESSION_UNUSABLE);
+        const struct view before = make_view();
+        view_restore(&view, &before); /* as for a register that can be done without */
+    }
+    assert_int_equal(expression_evaluate(ordinary, 1, NULL, &view, &snapshot.registers, PC, &value),
+                     EXPRESSION_UNUSABLE);
+    view = make_view(); /* the next walk */
+    assert_int_equal(expression_evaluate(ordinary, 1, NULL, &view, &snapshot.registers, PC, &value), EXPRESSION_VALUE);
+}
+
 static void the_value_at_the_start_is_on_the_stack(void **state)
 {
     (void)state;
@@ -312,13 +334,10 @@ static void missing_memory_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_do_what_they_are_defined_to),
-        cmocka_unit_test(goes_back_to_the_start),
-        cmocka_unit_test(what_cannot_be_evaluated_gives_nothing),
-        cmocka_unit_test(the_stack_has_its_limit),
-        cmocka_unit_test(a_long_expression_is_evaluated_up_to_the_limit),
-        cmocka_unit_test(the_value_at_the_start_is_on_the_stack),
-        cmocka_unit_test(missing_memory_is_told),
+        cmocka_unit_test(operations_do_what_they_are_defined_to),         cmocka_unit_test(goes_back_to_the_start),
+        cmocka_unit_test(what_cannot_be_evaluated_gives_nothing),         cmocka_unit_test(the_stack_has_its_limit),
+        cmocka_unit_test(a_long_expression_is_evaluated_up_to_the_limit), cmocka_unit_test(a_walk_has_its_limit),
+        cmocka_unit_test(the_value_at_the_start_is_on_the_stack),         cmocka_unit_test(missing_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
