@@ -138,7 +138,7 @@ static int check(const struct collection *collection, struct replay *replay)
  * A run unwinds a stack right after it was copied: its bytes are in a cache. Those of 10,000 kept ones are not. So they
  * are copied again, a few at a time, outside of the time that is taken; the last pass leaves that out.
  */
-enum { BATCH = 8 };
+enum { BATCH = 4 };
 
 struct batch {
     struct snapshot snapshots[BATCH];

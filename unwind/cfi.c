@@ -183,6 +183,11 @@ enum rule_answer cfi_apply(struct cfi *cfi, const struct rule *rule, const struc
     return apply_foreign(cfi, region, lookup_avma, view, registers);
 }
 
+struct rulecache *cfi_cache(struct cfi *cfi)
+{
+    return &cfi->cache;
+}
+
 struct cfi_counters cfi_counters(const struct cfi *cfi)
 {
     struct cfi_counters counters = cfi->counters;

@@ -38,6 +38,9 @@ const struct rule *cfi_find(struct cfi *cfi, const struct code_region *region, u
 enum rule_answer cfi_apply(struct cfi *cfi, const struct rule *rule, const struct code_region *region,
                            uint64_t lookup_avma, struct view *view, struct registers *registers);
 
+/* Where cfi_find looks first. */
+struct rulecache *cfi_cache(struct cfi *cfi);
+
 struct cfi_counters cfi_counters(const struct cfi *cfi);
 
 #endif

@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-const uint8_t rule_saved_registers[RULE_SAVED] = {REGISTER_RBX, REGISTER_RBP, REGISTER_R12,
-                                                  REGISTER_R13, REGISTER_R14, REGISTER_R15};
-
 enum { WORD_BYTES = 8, GENERAL_PURPOSE = (1U << REGISTER_PC) - 1 };
 
 static uint64_t word_at(uint64_t cfa, int words)
@@ -15,7 +12,7 @@ static uint64_t word_at(uint64_t cfa, int words)
 /* The registers whose values lie at fixed places. */
 static void restore_saved(const struct rule *rule, struct view *view, uint64_t cfa, struct registers *registers)
 {
-    for (unsigned changed = rule->changed; changed; changed &= changed - 1) {
+    for (unsigned changed = rule->changed & RULE_CHANGED; changed; changed &= changed - 1) {
         unsigned i = (unsigned)__builtin_ctz(changed);
         unsigned reg = rule_saved_registers[i];
         if (rule->saved[i] != SAVED_UNKNOWN &&
@@ -26,33 +23,6 @@ static void restore_saved(const struct rule *rule, struct view *view, uint64_t c
     }
 }
 
-/* The same where all that a plain rule can reach is in the copy. */
-static void restore_copied(const struct rule *rule, const uint8_t *at_cfa, struct registers *registers)
-{
-    for (unsigned changed = rule->changed; changed; changed &= changed - 1) {
-        unsigned i = (unsigned)__builtin_ctz(changed);
-        unsigned reg = rule_saved_registers[i];
-        if (rule->saved[i] == SAVED_UNKNOWN) {
-            registers->known &= ~(1U << reg);
-            continue;
-        }
-        memcpy(&registers->value[reg], at_cfa + rule->saved[i] * WORD_BYTES, WORD_BYTES);
-        registers->known |= 1U << reg;
-    }
-}
-
-/* The copied bytes at the CFA, if whatever a plain rule can reach from there is copied, too; else NULL. */
-static const uint8_t *find_copied(const struct view *view, uint64_t cfa)
-{
-    enum { REACH_BYTES = 128 * WORD_BYTES };
-    const struct memory_range *stack = &view->snapshot->ranges[0];
-    uint64_t off = cfa - stack->avma;
-    if (view->snapshot->range_count == 0 || cfa < stack->avma || off < REACH_BYTES || stack->size < REACH_BYTES ||
-        off > stack->size - REACH_BYTES)
-        return NULL;
-    return stack->bytes + off;
-}
-
 enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, struct registers *registers)
 {
     if (rule->return_in == RETURN_UNDEFINED)
@@ -61,7 +31,8 @@ enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, st
         return RULE_UNUSABLE;
     uint64_t cfa = registers->value[rule->cfa_register] + (uint64_t)(int64_t)rule->cfa_off;
     uint64_t return_avma;
-    const uint8_t *at_cfa = find_copied(view, cfa);
+    const uint8_t *at_cfa =
+        view->snapshot->range_count > 0 ? rule_find_copied(rule, &view->snapshot->ranges[0], cfa) : NULL;
     if (rule->return_in == RETURN_IN_REGISTER) {
         if (!registers_known(registers, (unsigned)rule->return_at))
             return RULE_UNUSABLE;
@@ -73,7 +44,7 @@ enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, st
         return RULE_NEEDS_MEMORY;
     }
     if (at_cfa)
-        restore_copied(rule, at_cfa, registers);
+        rule_restore_copied(rule, at_cfa, registers);
     else
         restore_saved(rule, view, cfa, registers);
     registers->value[REGISTER_RSP] = cfa;

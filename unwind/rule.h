@@ -31,7 +31,8 @@ enum {
     RULE_PRESERVED = 1U << REGISTER_RBX | 1U << REGISTER_RBP | 1U << REGISTER_R12 | 1U << REGISTER_R13 |
                      1U << REGISTER_R14 | 1U << REGISTER_R15
 };
-extern const uint8_t rule_saved_registers[RULE_SAVED];
+static const uint8_t rule_saved_registers[RULE_SAVED] = {REGISTER_RBX, REGISTER_RBP, REGISTER_R12,
+                                                         REGISTER_R13, REGISTER_R14, REGISTER_R15};
 
 enum { SAVED_NOWHERE = 0 /* it still has the caller's value */, SAVED_UNKNOWN = INT8_MIN };
 
@@ -46,8 +47,11 @@ struct rule {
     };
     int8_t return_at;         /* words from the CFA, or the register */
     int8_t saved[RULE_SAVED]; /* words from the CFA where the caller's value lies, or SAVED_ */
-    uint8_t changed;          /* bit n: saved[n] is not SAVED_NOWHERE */
+    uint8_t changed;          /* bit n: saved[n] is not SAVED_NOWHERE; and RULE_UPWARD */
 };
+/* Something of it lies at the CFA or above. Of other rules all lies below, as calls and pushes make it. */
+enum { RULE_CHANGED = (1 << RULE_SAVED) - 1, RULE_UPWARD = 1 << RULE_SAVED };
+
 _Static_assert(sizeof(struct rule) == 16, "rules are small");
 
 enum location_kind {
@@ -90,6 +94,31 @@ enum rule_answer {
 enum rule_answer rule_apply_plain(const struct rule *rule, struct view *view, struct registers *registers);
 /* The CFA of a plain rule whose return address is next to it. false: another rule, or its register is not known. */
 bool rule_find_cfa(const struct rule *rule, const struct registers *registers, uint64_t *ret_cfa);
+
+/* The copied bytes at the CFA, if whatever a plain rule can reach from there is copied, too; else NULL. */
+static inline const uint8_t *rule_find_copied(const struct rule *rule, const struct memory_range *stack, uint64_t cfa)
+{
+    enum { REACH_BYTES = 128 * sizeof(uint64_t) };
+    uint64_t off = cfa - stack->avma;
+    size_t above = rule->changed & RULE_UPWARD ? REACH_BYTES : 0;
+    bool is_copied = cfa >= stack->avma && off >= REACH_BYTES && off <= stack->size && above <= stack->size - off;
+    return is_copied ? stack->bytes + off : NULL;
+}
+
+/* The registers that the rule restores, then. */
+static inline void rule_restore_copied(const struct rule *rule, const uint8_t *at_cfa, struct registers *registers)
+{
+    for (unsigned changed = rule->changed & RULE_CHANGED; changed; changed &= changed - 1) {
+        unsigned i = (unsigned)__builtin_ctz(changed);
+        unsigned reg = rule_saved_registers[i];
+        if (rule->saved[i] == SAVED_UNKNOWN) {
+            registers->known &= ~(1U << reg);
+            continue;
+        }
+        memcpy(&registers->value[reg], at_cfa + rule->saved[i] * (int)sizeof(uint64_t), sizeof(uint64_t));
+        registers->known |= 1U << reg;
+    }
+}
 
 enum rule_answer rule_apply_general(const struct general_rule *general, bool signal, const struct expression_op *ops,
                                     struct view *view, struct registers *registers, uint64_t lookup_avma);

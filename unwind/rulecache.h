@@ -19,7 +19,7 @@
 
 enum {
     RULECACHE_ROWS = 1 << 16,
-    RULECACHE_SETS = 1 << 14,
+    RULECACHE_SETS = 1 << 13,
     RULECACHE_WAYS = 4,
     RULECACHE_GENERAL = 1 << 11,
     RULECACHE_OPS = 1 << 14,
@@ -73,9 +73,9 @@ struct rulecache_key {
 static inline struct rulecache_key rulecache_key(uint32_t image_number, uint64_t svma)
 {
     uint64_t hash = (svma + ((uint64_t)image_number << 44)) * UINT64_C(0x9e3779b97f4a7c15);
-    return (struct rulecache_key){.set = (uint32_t)(hash >> 50), .tag = (uint32_t)(hash >> 18) & 0xffff0000U};
+    return (struct rulecache_key){.set = (uint32_t)(hash >> 51), .tag = (uint32_t)(hash >> 18) & 0xffff0000U};
 }
-_Static_assert(RULECACHE_SETS == 1 << (64 - 50), "the hash's upper bits are the set");
+_Static_assert(RULECACHE_SETS == 1 << (64 - 51), "the hash's upper bits are the set");
 _Static_assert(RULECACHE_ROWS == 1 << 16, "row numbers have 16 bits");
 
 static inline bool rule_row_holds(const struct rule_row *row, uint32_t image_number, uint64_t svma)

@@ -234,7 +234,10 @@ static bool make_plain_return(const struct location *location, struct rule *rule
         return true;
     case LOCATION_AT_CFA:
         rule->return_in = RETURN_AT_CFA;
-        return words_from_cfa(location, &rule->return_at);
+        if (!words_from_cfa(location, &rule->return_at))
+            return false;
+        rule->changed |= rule->return_at >= 0 ? RULE_UPWARD : 0;
+        return true;
     case LOCATION_IN_REGISTER:
         rule->return_in = RETURN_IN_REGISTER;
         rule->return_at = (int8_t)location->reg;
@@ -256,6 +259,7 @@ static bool make_plain_saved(const struct general_rule *general, struct rule *ru
                  rule->saved[i] == SAVED_NOWHERE)
             return false;
         rule->changed |= (uint8_t)((rule->saved[i] != SAVED_NOWHERE) << i);
+        rule->changed |= rule->saved[i] > 0 ? RULE_UPWARD : 0;
     }
     return true;
 }

@@ -37,8 +37,3 @@ int stack_grow(struct stack *stack)
 {
     return array_room(&stack->frames, &stack->capacity, stack->count + 1);
 }
-
-uint64_t frame_lookup_avma(uint64_t avma, bool exact)
-{
-    return exact ? avma : avma - 1;
-}

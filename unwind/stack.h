@@ -78,6 +78,9 @@ static inline int stack_add(struct stack *stack, uint64_t avma, bool exact, enum
  * The address to look names, lines and unwind rules up with: inside the call instruction for a return address, the pc
  * itself for an exact frame. The one place where 1 is subtracted.
  */
-uint64_t frame_lookup_avma(uint64_t avma, bool exact);
+static inline uint64_t frame_lookup_avma(uint64_t avma, bool exact)
+{
+    return exact ? avma : avma - 1;
+}
 
 #endif
