@@ -113,7 +113,7 @@ static const struct rule *keep(struct cfi *cfi, const struct image *image, uint6
 /* A rule without contents, for [start, end). */
 static void compile_nothing(struct cfi *cfi, enum rule_kind kind, uint64_t start_svma, uint64_t end_svma)
 {
-    cfi->compiled.rule = (struct rule){.kind = (uint8_t)kind};
+    cfi->compiled.rule = (struct rule){.kind = kind & RULE_KIND_MASK};
     cfi->compiled.start_svma = start_svma;
     cfi->compiled.end_svma = end_svma;
     cfi->compiled.op_count = 0;

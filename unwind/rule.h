@@ -19,7 +19,8 @@ enum rule_kind {
     RULE_BAD,     /* there is some, but damaged */
     RULE_PLAIN,   /* as below */
     RULE_GENERAL, /* `general` is an index into the owner's general rules */
-    RULE_FOREIGN  /* what we do not do: for libunwind */
+    RULE_FOREIGN, /* what we do not do: for libunwind */
+    RULE_KIND_MASK = 15
 };
 
 /* Where the return address is, in a plain rule. */
@@ -37,10 +38,11 @@ static const uint8_t rule_saved_registers[RULE_SAVED] = {REGISTER_RBX, REGISTER_
 enum { SAVED_NOWHERE = 0 /* it still has the caller's value */, SAVED_UNKNOWN = INT8_MIN };
 
 struct rule {
-    uint8_t kind;
-    bool signal; /* the caller was interrupted: its frame is exact */
+    uint8_t kind : 4;
+    uint8_t return_in : 4; /* enum rule_return */
+    bool signal;           /* the caller was interrupted: its frame is exact */
     uint8_t cfa_register;
-    uint8_t return_in; /* enum rule_return */
+    uint8_t depth; /* of a plain rule: words below the CFA down to the lowest that it needs */
     union {
         int32_t cfa_off;  /* CFA = cfa_register + cfa_off */
         uint32_t general; /* RULE_GENERAL: which one */
@@ -101,7 +103,8 @@ static inline const uint8_t *rule_find_copied(const struct rule *rule, const str
     enum { REACH_BYTES = 128 * sizeof(uint64_t) };
     uint64_t off = cfa - stack->avma;
     size_t above = rule->changed & RULE_UPWARD ? REACH_BYTES : 0;
-    bool is_copied = cfa >= stack->avma && off >= REACH_BYTES && off <= stack->size && above <= stack->size - off;
+    bool is_copied =
+        cfa >= stack->avma && off >= rule->depth * sizeof(uint64_t) && off <= stack->size && above <= stack->size - off;
     return is_copied ? stack->bytes + off : NULL;
 }
 

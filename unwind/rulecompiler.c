@@ -226,6 +226,15 @@ static bool words_from_cfa(const struct location *location, int8_t *ret_words)
     return true;
 }
 
+/* A word that the rule needs, relative to the CFA. */
+static void note_reach(struct rule *rule, int words)
+{
+    if (words >= 0)
+        rule->changed |= RULE_UPWARD;
+    else if (-words > rule->depth)
+        rule->depth = (uint8_t)-words;
+}
+
 static bool make_plain_return(const struct location *location, struct rule *rule)
 {
     switch (location->kind) {
@@ -236,7 +245,7 @@ static bool make_plain_return(const struct location *location, struct rule *rule
         rule->return_in = RETURN_AT_CFA;
         if (!words_from_cfa(location, &rule->return_at))
             return false;
-        rule->changed |= rule->return_at >= 0 ? RULE_UPWARD : 0;
+        note_reach(rule, rule->return_at);
         return true;
     case LOCATION_IN_REGISTER:
         rule->return_in = RETURN_IN_REGISTER;
@@ -259,7 +268,8 @@ static bool make_plain_saved(const struct general_rule *general, struct rule *ru
                  rule->saved[i] == SAVED_NOWHERE)
             return false;
         rule->changed |= (uint8_t)((rule->saved[i] != SAVED_NOWHERE) << i);
-        rule->changed |= rule->saved[i] > 0 ? RULE_UPWARD : 0;
+        if (location->kind == LOCATION_AT_CFA)
+            note_reach(rule, rule->saved[i]);
     }
     return true;
 }
