@@ -114,9 +114,7 @@ static bool prepare(struct capture *capture, const struct choice *choice)
     struct thread *thread = choice->thread;
     struct process *process = thread->process;
     enum failure failure = FAILURE_NONE;
-    if (choice->stat.state == 'D')
-        failure = FAILURE_UNINTERRUPTIBLE; /* would not stop before it is done */
-    else if (choice->stat.state == 't')
+    if (choice->stat.state == 't')
         failure = FAILURE_TRACED; /* never by us at this point */
     else if (process->unreadable && choice->stat.image_hash == process->image_hash)
         failure = FAILURE_NOT_ALLOWED;
@@ -230,14 +228,24 @@ static void sample_choices(struct capture *capture)
     size_t ready = 0;
     for (size_t i = 0; i < capture->choice_count; i++) {
         if (prepare(capture, &capture->choices[i]))
-            capture->choices[ready++].thread = capture->choices[i].thread;
+            capture->choices[ready++] = capture->choices[i];
         serve_arrivals(capture);
     }
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
     tracer_watch_begin(capture->tracer);
+    size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
-        flights_start(&capture->flights, capture->choices[i].thread);
-        if (i + 1 == ready || (i + 1) % CROWD)
+        struct thread *thread = capture->choices[i].thread;
+        char state = capture->choices[i].stat.state;
+        bool can_stop = state != 'D'; /* would not stop before it is done */
+        if (state != 'R' && flights_read(&capture->flights, thread, can_stop))
+            continue;
+        if (!can_stop) {
+            flights_fail(&capture->flights, thread, FAILURE_UNINTERRUPTIBLE);
+            continue;
+        }
+        flights_start(&capture->flights, thread);
+        if (i + 1 == ready || ++asked % CROWD)
             continue;
         uint64_t before_ns = clock_now_ns();
         uint64_t wait_ns = patience_ns < CROWD_WAIT_NS ? patience_ns : CROWD_WAIT_NS;

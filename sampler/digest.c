@@ -92,6 +92,20 @@ static int unwind_item(struct digest *digest, struct item *item, const struct me
     return unwind_walk(digest->unwinder, space->unwind, &item->map->code, &snapshot, reader, &digest->stack);
 }
 
+/* A stop tells all registers. */
+static bool is_unstopped(const struct item *item)
+{
+    return item->registers.known != (1U << REGISTER_COUNT) - 1;
+}
+
+/* A stack that could not be followed for want of registers: the next sample of this thread is taken by a stop. */
+static void note_unstopped(struct digest *digest, const struct item *item)
+{
+    digest->counters.unstopped += item->count;
+    if (digest->stack.end == STACK_CUT_BAD_RULE || digest->stack.end == STACK_CUT_NO_RULE)
+        item->thread->needs_stop = true;
+}
+
 int digest_add(struct digest *digest, struct item *item, const struct memory_reader *reader)
 {
     struct digest_counters *counters = &digest->counters;
@@ -116,6 +130,8 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
         counters->ends[digest->stack.end] += item->count;
         counters->frames += digest->stack.count;
         learn(item->thread, &digest->stack, item);
+        if (is_unstopped(item))
+            note_unstopped(digest, item);
         error = add_frames(digest, item, &sample.stack);
     } else {
         counters->failed[item->failure] += item->count;

@@ -14,6 +14,7 @@
 
 struct digest_counters {
     uint64_t samples;
+    uint64_t unstopped; /* of these, taken without a stop */
     uint64_t failed[FAILURE_COUNT];
     uint64_t ends[STACK_END_COUNT];
     uint64_t frames;

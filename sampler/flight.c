@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fileio.h"
+#include "sampler/stackcopy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -284,6 +285,70 @@ static void finish_flight(void *context, struct tracer_request *request)
     }
     space->in_flight--;
     close_space_if_done(flights, space);
+}
+
+/* What is known of a thread in a system call: the kernel keeps the arguments as they were, and the call itself has
+ * destroyed rcx and r11 (the pc, and flags). Callee-saved registers are not told. */
+static struct registers registers_of_syscall(const struct procfs_syscall *call)
+{
+    static const uint8_t arguments[] = {REGISTER_RDI, REGISTER_RSI, REGISTER_RDX,
+                                        REGISTER_R10, REGISTER_R8,  REGISTER_R9};
+    struct registers registers = {.known = 1U << REGISTER_RSP | 1U << REGISTER_PC};
+    registers.value[REGISTER_RSP] = call->sp_avma;
+    registers.value[REGISTER_PC] = call->pc_avma;
+    for (size_t i = 0; i < sizeof(arguments) && call->number >= 0; i++) {
+        registers.value[arguments[i]] = call->arguments[i];
+        registers.known |= 1U << arguments[i];
+    }
+    return registers;
+}
+
+static bool has_not_run(const struct thread *thread)
+{
+    struct procfs_schedstat now;
+    return thread_read_schedstat(thread, &now) == 0 && now.run_ns == thread->last.run_ns &&
+           now.slices == thread->last.slices;
+}
+
+/* Code of another word size has other registers; and what is in no known code may be that of another map. */
+static bool is_known_code(const struct address_map *map, uint64_t pc_avma)
+{
+    const struct code_region *region = codemap_find(&map->code, pc_avma);
+    return region && (!region->image || image_kind(region->image) == IMAGE_ELF);
+}
+
+bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
+{
+    struct thread_shared *shared = thread->shared;
+    struct process *process = thread->process;
+    struct procfs_syscall call;
+    if (!thread->has_schedstat || !thread->seen_off_cpu || (shared->needs_stop && can_stop) || !process->space ||
+        !process->map || thread_read_syscall(thread, &call) < 0 || !is_known_code(process->map, call.pc_avma))
+        return false;
+    uint64_t counted_until_ns = thread->counted_until_ns;
+    struct item *item = new_sample(flights, thread, shared->copy_bytes);
+    if (!item)
+        return false;
+    item->registers = registers_of_syscall(&call);
+    item->time_ns = clock_now_ns();
+    const struct extent *extent = address_map_extent(item->map, call.sp_avma);
+    size_t limit = shared->copy_bytes < item->buffer_bytes ? shared->copy_bytes : item->buffer_bytes;
+    uint64_t start_avma = 0;
+    size_t size = 0;
+    if (extent)
+        size = stackcopy_read(thread->tid, call.sp_avma, extent->end_avma, item->buffer, limit, &start_avma);
+    /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
+     * and maps that were looked at then. */
+    if (size == 0 || !has_not_run(thread) || space_is_gone(item->space) || has_left_image(thread)) {
+        thread->counted_until_ns = counted_until_ns;
+        drop_sample(flights, thread, item, FAILURE_NONE);
+        return false;
+    }
+    item->stack = *extent;
+    item->ranges[0] = (struct memory_range){.avma = start_avma, .bytes = item->buffer, .size = size};
+    item->range_count = 1;
+    pipeline_put(flights->pipeline, item);
+    return true;
 }
 
 /* The thread is freed while its stop is still to come. */

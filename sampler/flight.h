@@ -42,6 +42,13 @@ void flights_attach(struct flights *flights);
 void flights_start(struct flights *flights, struct thread *thread);
 
 /*
+ * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack
+ * is read, and its run time is the same before and after. false: it runs, or its stack needs registers that only a stop
+ * tells and `can_stop`; nothing was taken then. Its process has a space and a map.
+ */
+bool flights_read(struct flights *flights, struct thread *thread, bool can_stop);
+
+/*
  * A later tick finds the thread still in flight. It has executed nothing since it was asked, so its stack is that of
  * this tick too.
  */

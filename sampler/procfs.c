@@ -81,6 +81,37 @@ bool procfs_parse_schedstat(const char *text, size_t size, struct procfs_schedst
     return true;
 }
 
+/* " 0x1f" */
+static bool parse_address(const char **cursor, const char *end, uint64_t *ret)
+{
+    if (!parse_blanks(cursor, end) || end - *cursor < 2 || (*cursor)[0] != '0' || (*cursor)[1] != 'x')
+        return false;
+    *cursor += 2;
+    return parse_hex(cursor, end, ret);
+}
+
+bool procfs_parse_syscall(const char *text, size_t size, struct procfs_syscall *ret)
+{
+    const char *cursor = text;
+    const char *end = text + size;
+    struct procfs_syscall read = {.number = -1};
+    uint64_t number;
+    if (size >= 2 && memcmp(text, "-1", 2) == 0) {
+        cursor += 2;
+    } else {
+        if (!parse_u64(&cursor, end, &number) || number > INT_MAX)
+            return false;
+        read.number = (int64_t)number;
+        for (size_t i = 0; i < sizeof(read.arguments) / sizeof(read.arguments[0]); i++)
+            if (!parse_address(&cursor, end, &read.arguments[i]))
+                return false;
+    }
+    if (!parse_address(&cursor, end, &read.sp_avma) || !parse_address(&cursor, end, &read.pc_avma))
+        return false;
+    *ret = read;
+    return true;
+}
+
 /* "Uid:\t1\t2\t3\t4": up to `limit` numbers; how many there were. */
 static size_t parse_list(const char *cursor, const char *end, uint64_t *numbers, size_t limit)
 {

@@ -39,6 +39,18 @@ struct procfs_schedstat {
 };
 bool procfs_parse_schedstat(const char *text, size_t size, struct procfs_schedstat *ret);
 
+/*
+ * /proc/PID/task/TID/syscall of a thread that is off the CPU: "232 0x5 0x7ffc… … 0xSP 0xPC" in a system call (number,
+ * six arguments, stack pointer, program counter), "-1 0xSP 0xPC" outside of one (a page fault). "running" is none.
+ */
+struct procfs_syscall {
+    int64_t number; /* -1: none */
+    uint64_t arguments[6];
+    uint64_t sp_avma;
+    uint64_t pc_avma;
+};
+bool procfs_parse_syscall(const char *text, size_t size, struct procfs_syscall *ret);
+
 /* /proc/PID/status, the lines that are of use here. */
 struct procfs_status {
     pid_t tgid;

@@ -113,7 +113,7 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_frames(stats, ret_text);
     add_number(ret_text, "symbol_ns", stats->symbol_ns);
     add_number(ret_text, "unwind_ns", stats->pipeline->unwind_ns);
-    add_number(ret_text, "unstopped", 0);
+    add_number(ret_text, "unstopped", stats->pipeline->unstopped);
     add_number(ret_text, "inferred", 0);
     add_number(ret_text, "stopped", stats->tracer->stops);
     add_number(ret_text, "rate_hz", stats->options->rate_hz);

@@ -179,7 +179,7 @@ static int thread_open(struct thread *thread)
     return 0;
 }
 
-static int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *ret)
+int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *ret)
 {
     if (thread->schedstat_fd >= 0)
         return procfs_pread_schedstat(thread->schedstat_fd, ret);
@@ -193,6 +193,18 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret)
         return procfs_pread_stat(thread->stat_fd, ret);
     autoclose int fd = open_task_file(thread->process, thread->tid, "stat");
     return fd < 0 ? fd : procfs_pread_stat(fd, ret);
+}
+
+int thread_read_syscall(const struct thread *thread, struct procfs_syscall *ret)
+{
+    char text[256];
+    autoclose int fd = open_task_file(thread->process, thread->tid, "syscall");
+    if (fd < 0)
+        return fd;
+    ssize_t size = pread(fd, text, sizeof(text), 0);
+    if (size < 0)
+        return -errno;
+    return procfs_parse_syscall(text, (size_t)size, ret) ? 0 : -EAGAIN;
 }
 
 int thread_read_status(const struct thread *thread, struct procfs_status *ret)

@@ -26,6 +26,8 @@ struct thread_shared {
     /* Where on its signal stack that of the interrupted code is written down (struct stack); 0: it has none so far. Set
      * by the capture thread and the unwinder. */
     atomic_uint_fast64_t interrupted_sp_at_avma;
+    /* Its stack could not be followed with the registers that can be read of a sleeping thread. Set by the unwinder. */
+    atomic_bool needs_stop;
     bool in_profile;         /* the unwinding thread's, until it has ended */
     uint32_t profile_thread; /* likewise */
     uint32_t saved_number;   /* likewise: its number in the snapshot file; 0: none yet */
@@ -111,6 +113,11 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved);
 
 /* What its status file says, its own tracer for example. 0 or a negative errno. */
 int thread_read_status(const struct thread *thread, struct procfs_status *ret);
+
+int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *ret); /* without noting it */
+
+/* Where the thread sleeps. -EAGAIN: it runs, or does not sleep in one place; -EPERM: not allowed, or not supported. */
+int thread_read_syscall(const struct thread *thread, struct procfs_syscall *ret);
 
 /* State, name and program image of the thread now. */
 int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "sampler/capture_arch.h"
+#include "sampler/stackcopy.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -26,8 +27,6 @@
 #define ASK_AGAIN_NS (20 * NS_PER_MS)
 /* How often the watching thread looks while threads are being seized. */
 #define WATCH_PERIOD_NS (5 * NS_PER_MS)
-
-enum { PAGE_BYTES = 4096 };
 
 struct slot {
     atomic_int tid; /* 0: free; read by the watching thread */
@@ -156,47 +155,6 @@ static void tell_finished(struct tracer *tracer)
     }
 }
 
-/* Reads [start, end) as far as it is there: what lies behind a hole is not the stack. */
-static size_t read_memory(pid_t pid, uint64_t start, uint64_t end, uint8_t *buffer)
-{
-    struct iovec local = {.iov_base = buffer, .iov_len = end - start};
-    struct iovec remote = {.iov_base = (void *)(uintptr_t)start, .iov_len = end - start};
-    ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
-    return got > 0 ? (size_t)got : 0;
-}
-
-/*
- * Copies a stack from the red zone below `sp` upward, to `limit_avma` at most (0: no limit). The page below the stack
- * pointer's may be a guard page, which would fail the whole read; and how a read that meets a hole is cut is the
- * kernel's affair, so it is cut at pages by us when it was short. Returns how many bytes, from *ret_start.
- */
-static size_t read_stack(pid_t tid, uint64_t sp, uint64_t limit_avma, uint8_t *buffer, size_t size, uint64_t *ret_start)
-{
-    uint64_t start = sp - capture_arch.red_zone_bytes;
-    if (sp < capture_arch.red_zone_bytes)
-        start = sp;
-    uint64_t end = start + size;
-    if (end < start)
-        end = UINT64_MAX;
-    if (limit_avma && end > limit_avma)
-        end = limit_avma;
-    size_t got = read_memory(tid, start, end, buffer);
-    if (got == 0 && start / PAGE_BYTES != sp / PAGE_BYTES) {
-        start = sp;
-        got = read_memory(tid, start, end, buffer);
-    }
-    while (got < end - start) {
-        uint64_t at = start + got;
-        uint64_t page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
-        size_t more = read_memory(tid, at, page_end < end ? page_end : end, buffer + got);
-        if (more == 0)
-            break;
-        got += more;
-    }
-    *ret_start = start;
-    return got;
-}
-
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -217,8 +175,8 @@ static void read_other_stack(struct tracer_request *request, uint64_t sp_place, 
     if (used >= request->buffer_bytes)
         return;
     request->other = request->buffer + used;
-    request->other_bytes = read_stack(request->tid, sp, 0, request->buffer + used,
-                                      smaller(bytes_max, request->buffer_bytes - used), &request->other_avma);
+    request->other_bytes = stackcopy_read(request->tid, sp, 0, request->buffer + used,
+                                          smaller(bytes_max, request->buffer_bytes - used), &request->other_avma);
 }
 
 static void read_stacks(struct tracer_request *request)
@@ -228,8 +186,8 @@ static void read_stacks(struct tracer_request *request)
     size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
     request->other_bytes = 0;
-    request->bytes = read_stack(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
-                                smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    request->bytes = stackcopy_read(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
+                                    smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
     uint64_t end_avma = request->stack_end_avma;
     if (!is_known) {
         uint64_t signal_end_avma;

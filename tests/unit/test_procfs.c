@@ -162,6 +162,40 @@ static void test_schedstat(void **state)
     }
 }
 
+static void test_syscall(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool good;
+        int64_t number;
+        uint64_t last_argument, sp, pc;
+    } cases[] = {
+        {"232 0x5 0x7ffc12 0x1 0xffffffff 0x0 0x8 0x7ffc0010 0x7f1234567\n", true, 232, 8, 0x7ffc0010, 0x7f1234567},
+        {"0 0x0 0x0 0x0 0x0 0x0 0xffffffffffffffff 0x1 0x2", true, 0, UINT64_MAX, 1, 2},
+        {"-1 0x7ffc0010 0x401000\n", true, -1, 0, 0x7ffc0010, 0x401000},
+        {"running\n", false, 0, 0, 0, 0},
+        {"232 0x5 0x7ffc12 0x1 0xffffffff 0x0 0x8 0x7ffc0010\n", false, 0, 0, 0, 0},
+        {"232 0x5 0x7ffc12 0x1 0xffffffff 0x0 0x8 0x7ffc0010 0x", false, 0, 0, 0, 0},
+        {"232 5 0x7ffc12 0x1 0xffffffff 0x0 0x8 0x7ffc0010 0x1", false, 0, 0, 0, 0},
+        {"-1 0x7ffc0010", false, 0, 0, 0, 0},
+        {"-2 0x7ffc0010 0x401000", false, 0, 0, 0, 0},
+        {"-1", false, 0, 0, 0, 0},
+        {"-", false, 0, 0, 0, 0},
+        {"", false, 0, 0, 0, 0},
+        {"4294967296 0x0 0x0 0x0 0x0 0x0 0x0 0x1 0x2", false, 0, 0, 0, 0},
+        {"1 0x0 0x0 0x0 0x0 0x0 0x0 0x1 0x10000000000000000", false, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct guarded bytes = guarded_new(cases[i].text, strlen(cases[i].text));
+        struct procfs_syscall read = {0};
+        assert_int_equal(procfs_parse_syscall((const char *)bytes.bytes, strlen(cases[i].text), &read), cases[i].good);
+        assert_true(read.number == cases[i].number && read.arguments[5] == cases[i].last_argument);
+        assert_true(read.sp_avma == cases[i].sp && read.pc_avma == cases[i].pc);
+        guarded_free(&bytes);
+    }
+}
+
 static bool parse_status(const char *text, struct procfs_status *ret)
 {
     struct guarded bytes = guarded_new(text, strlen(text));
@@ -416,8 +450,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stat_names),     cmocka_unit_test(test_stat_long_name), cmocka_unit_test(test_stat_image),
         cmocka_unit_test(test_stat_truncated), cmocka_unit_test(test_stat_garbage),   cmocka_unit_test(test_schedstat),
-        cmocka_unit_test(test_status),         cmocka_unit_test(test_statm),          cmocka_unit_test(test_last_pid),
-        cmocka_unit_test(test_own_process),    cmocka_unit_test(test_children),       cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_syscall),        cmocka_unit_test(test_status),         cmocka_unit_test(test_statm),
+        cmocka_unit_test(test_last_pid),       cmocka_unit_test(test_own_process),    cmocka_unit_test(test_children),
+        cmocka_unit_test(test_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
