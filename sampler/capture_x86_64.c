@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 
@@ -85,5 +86,54 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
     return false;
 }
 
+/* The calls that do not restart by themselves; read and write as far as they are of sockets with a timeout. */
+static bool is_interrupted_by_stops(uint64_t call)
+{
+    switch (call) {
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_rt_sigtimedwait:
+    case SYS_io_getevents:
+    case SYS_io_pgetevents:
+    case SYS_io_uring_enter:
+    case SYS_read:
+    case SYS_write:
+    case SYS_readv:
+    case SYS_writev:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_connect:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool restart_call(pid_t tid)
+{
+    /* include/linux/errno.h of the kernel; seen by tracers only. The kernel sets the program counter back itself. */
+    enum { ERESTARTNOHAND = 514 };
+    struct user_regs_struct regs;
+    struct iovec buffer = {.iov_base = &regs, .iov_len = sizeof(regs)};
+    if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &buffer) < 0 || buffer.iov_len != sizeof(regs) ||
+        (int64_t)regs.orig_rax < 0 || (int64_t)regs.rax != -EINTR || !is_interrupted_by_stops(regs.orig_rax))
+        return false;
+    regs.rax = (uint64_t)-ERESTARTNOHAND;
+    return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &buffer) == 0;
+}
+
 const struct capture_arch capture_arch = {
-    .read_registers = read_registers, .find_interrupted = find_interrupted, .red_zone_bytes = RED_ZONE_BYTES};
+    .read_registers = read_registers,
+    .find_interrupted = find_interrupted,
+    .restart_call = restart_call,
+    .red_zone_bytes = RED_ZONE_BYTES,
+};

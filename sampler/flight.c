@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fileio.h"
+#include "common/hash.h"
 #include "sampler/stackcopy.h"
 
 #include <errno.h>
@@ -173,6 +174,7 @@ void flights_start(struct flights *flights, struct thread *thread)
             .buffer_bytes = item->buffer_bytes,
             .stack_bytes_max = copy_bytes,
             .interrupted_sp_at_avma = interrupted_sp_at_avma,
+            .restarted_at = thread->restarted_at,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
@@ -237,6 +239,31 @@ static bool has_left_image(const struct thread *thread)
            stat.image_hash != thread->process->image_hash;
 }
 
+/*
+ * The stack from its pointer to the frame that rbp points to, return address included, as one number: what lies between
+ * a system call and the first frame for which rbp is needed. 0: it is not in the copy, or unlikely far.
+ */
+static uint64_t hash_inner_frames(const struct memory_range *stack, const struct registers *registers)
+{
+    enum { RECORD_BYTES = 16, FAR_BYTES = 64 << 10, LEAST_BYTES = 64 };
+    uint64_t off = registers->value[REGISTER_RSP] - stack->avma;
+    uint64_t wanted = registers->value[REGISTER_RBP] + RECORD_BYTES - registers->value[REGISTER_RSP];
+    if (wanted > FAR_BYTES)
+        wanted = LEAST_BYTES; /* an ordinary register there */
+    if (off > stack->size || wanted > stack->size - off)
+        return 0;
+    return hash_bytes(stack->bytes + off, (size_t)wanted) | 1;
+}
+
+static void note_stop(struct thread *thread, const struct tracer_request *request)
+{
+    struct memory_range stack = {.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
+    thread->stopped_at = request->registers;
+    thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
+    if (request->restarted)
+        thread->restarted_at = request->registers;
+}
+
 /* The stack, and the one that its signal handler interrupted. */
 static void take_copies(struct item *item, const struct tracer_request *request)
 {
@@ -277,6 +304,8 @@ static void finish_flight(void *context, struct tracer_request *request)
         item->time_ns = request->released_ns;
         find_stack(flights, thread, item);
         take_copies(item, request);
+        if (thread)
+            note_stop(thread, request);
         if (request->interrupted_sp_at_avma)
             item->thread->interrupted_sp_at_avma = request->interrupted_sp_at_avma;
         pipeline_put(flights->pipeline, item);
@@ -317,36 +346,75 @@ static bool is_known_code(const struct address_map *map, uint64_t pc_avma)
     return region && (!region->image || image_kind(region->image) == IMAGE_ELF);
 }
 
+/*
+ * Does it sleep where it was when it was stopped last: in the same call, with the same arguments, and the same frames
+ * below the one that rbp pointed to? Then it is that frame still, and the registers that a call preserves are as the
+ * stop told them.
+ */
+static bool is_where_it_stopped(const struct thread *thread, const struct item *item)
+{
+    const struct registers *now = &item->registers;
+    const struct registers *then = &thread->stopped_at;
+    if (!registers_known(then, REGISTER_RBP) || thread->stopped_hash == 0)
+        return false;
+    for (unsigned reg = 0; reg < REGISTER_COUNT; reg++)
+        if (registers_known(now, reg) && now->value[reg] != then->value[reg])
+            return false;
+    return hash_inner_frames(&item->ranges[0], then) == thread->stopped_hash;
+}
+
+/* What the stop told, but for what the call itself changes. */
+static void add_stopped_registers(const struct thread *thread, struct item *item)
+{
+    const uint32_t changed = 1U << REGISTER_RAX | 1U << REGISTER_RCX | 1U << REGISTER_R11;
+    item->registers = thread->stopped_at;
+    item->registers.known &= ~changed;
+}
+
+/* false: it has no stack there, or ran. */
+static bool read_sleeping(const struct thread *thread, const struct procfs_syscall *call, struct item *item)
+{
+    const struct extent *extent = address_map_extent(item->map, call->sp_avma);
+    size_t wanted = thread->shared->copy_bytes;
+    size_t limit = wanted < item->buffer_bytes ? wanted : item->buffer_bytes;
+    if (!extent)
+        return false;
+    struct memory_range stack = {.bytes = item->buffer};
+    stack.size = stackcopy_read(thread->tid, call->sp_avma, extent->end_avma, item->buffer, limit, &stack.avma);
+    item->registers = registers_of_syscall(call);
+    item->time_ns = clock_now_ns();
+    item->stack = *extent;
+    item->ranges[0] = stack;
+    item->range_count = 1;
+    /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
+     * and maps that were looked at then. */
+    return stack.size > 0 && has_not_run(thread) && !space_is_gone(item->space) && !has_left_image(thread);
+}
+
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
 {
     struct thread_shared *shared = thread->shared;
     struct process *process = thread->process;
     struct procfs_syscall call;
-    if (!thread->has_schedstat || !thread->seen_off_cpu || (shared->needs_stop && can_stop) || !process->space ||
-        !process->map || thread_read_syscall(thread, &call) < 0 || !is_known_code(process->map, call.pc_avma))
+    if (!thread->has_schedstat || !thread->seen_off_cpu || !process->space || !process->map ||
+        thread_read_syscall(thread, &call) < 0 || !is_known_code(process->map, call.pc_avma))
         return false;
     uint64_t counted_until_ns = thread->counted_until_ns;
     struct item *item = new_sample(flights, thread, shared->copy_bytes);
     if (!item)
         return false;
-    item->registers = registers_of_syscall(&call);
-    item->time_ns = clock_now_ns();
-    const struct extent *extent = address_map_extent(item->map, call.sp_avma);
-    size_t limit = shared->copy_bytes < item->buffer_bytes ? shared->copy_bytes : item->buffer_bytes;
-    uint64_t start_avma = 0;
-    size_t size = 0;
-    if (extent)
-        size = stackcopy_read(thread->tid, call.sp_avma, extent->end_avma, item->buffer, limit, &start_avma);
-    /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
-     * and maps that were looked at then. */
-    if (size == 0 || !has_not_run(thread) || space_is_gone(item->space) || has_left_image(thread)) {
+    bool is_read = read_sleeping(thread, &call, item);
+    if (is_read && shared->needs_stop) {
+        if (is_where_it_stopped(thread, item))
+            add_stopped_registers(thread, item);
+        else
+            is_read = !can_stop;
+    }
+    if (!is_read) {
         thread->counted_until_ns = counted_until_ns;
         drop_sample(flights, thread, item, FAILURE_NONE);
         return false;
     }
-    item->stack = *extent;
-    item->ranges[0] = (struct memory_range){.avma = start_avma, .bytes = item->buffer, .size = size};
-    item->range_count = 1;
     pipeline_put(flights->pipeline, item);
     return true;
 }

@@ -43,8 +43,9 @@ void flights_start(struct flights *flights, struct thread *thread);
 
 /*
  * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack
- * is read, and its run time is the same before and after. false: it runs, or its stack needs registers that only a stop
- * tells and `can_stop`; nothing was taken then. Its process has a space and a map.
+ * is read, and its run time is the same before and after. A stack that needs registers which only a stop tells gets
+ * those of its last stop, if that was in the same place. false: it runs, or has to be stopped for its registers and
+ * `can_stop`; nothing was taken then. Its process has a space and a map.
  */
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop);
 

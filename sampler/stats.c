@@ -60,7 +60,7 @@ static void add_stops(const struct stats *stats, struct strbuf *text)
     add_part(text, "sum", stop_ns->sum, &first);
     strbuf_adds(text, "}");
     add_number(text, "stop_timeouts", stats->tracer->timeouts);
-    add_number(text, "eintr_restarted", 0);
+    add_number(text, "eintr_restarted", stats->tracer->eintr_restarted);
     add_number(text, "signals_forwarded", stats->tracer->signals_forwarded);
     add_number(text, "group_stops", stats->tracer->group_stops);
 }
@@ -114,7 +114,7 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "symbol_ns", stats->symbol_ns);
     add_number(ret_text, "unwind_ns", stats->pipeline->unwind_ns);
     add_number(ret_text, "unstopped", stats->pipeline->unstopped);
-    add_number(ret_text, "inferred", 0);
+    add_number(ret_text, "inferred", stats->pipeline->inferred);
     add_number(ret_text, "stopped", stats->tracer->stops);
     add_number(ret_text, "rate_hz", stats->options->rate_hz);
     strbuf_addf(ret_text, ",\n  \"mode\": \"%s\"\n}\n", stats->options->mode == MODE_WALL ? "wall" : "cpu");

@@ -9,6 +9,7 @@
 #include "sampler/cpushare.h"
 #include "sampler/procfs.h"
 #include "sampler/space.h"
+#include "unwind/snapshot.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -49,6 +50,10 @@ struct thread {
     uint64_t counted_until_ns; /* wall mode: time before this is in the profile */
     struct extent stack;       /* where its stack was last */
     uint64_t samples;
+    struct registers restarted_at; /* of the last stop that made a system call start again */
+    /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
+    struct registers stopped_at;
+    uint64_t stopped_hash;
     struct item *in_flight; /* the capture's: its sample in the making, or NULL */
     struct thread_shared *shared;
 };

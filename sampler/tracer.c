@@ -261,12 +261,38 @@ static void forget_replaced(struct tracer *tracer, pid_t pid)
             slot_free(tracer, &tracer->slots[i], TRACER_VANISHED);
 }
 
+/* Is the thread in the same call, in the same place, as at an earlier stop? */
+static bool is_same_call(const struct registers *now, const struct registers *before)
+{
+    static const uint8_t told[] = {REGISTER_RSP, REGISTER_PC,  REGISTER_RDI, REGISTER_RSI,
+                                   REGISTER_RDX, REGISTER_R10, REGISTER_R8,  REGISTER_R9};
+    for (size_t i = 0; i < sizeof(told); i++)
+        if (!registers_known(before, told[i]) || before->value[told[i]] != now->value[told[i]])
+            return false;
+    return true;
+}
+
+/* A stop of ours, and of nobody else, must not be seen by the program. Of whom we wanted no registers nothing is known
+ * from before. */
+static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *request)
+{
+    if (request && (request->registers.value[REGISTER_RAX] != (uint64_t)-EINTR ||
+                    is_same_call(&request->registers, &request->restarted_at)))
+        return;
+    bool restarted = capture_arch.restart_call(tid);
+    tracer->counters.eintr_restarted += restarted;
+    if (request)
+        request->restarted = restarted;
+}
+
 static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)
 {
     struct slot *slot = slot_find(tracer, tid);
     enum tracer_outcome outcome = TRACER_VANISHED;
     if (slot && slot->request)
         outcome = capture(slot->request);
+    if (event->kind == WAIT_INTERRUPT_STOP && (!slot || !slot->request || outcome == TRACER_CAPTURED))
+        hide_stop(tracer, tid, slot ? slot->request : NULL);
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)wait_detach_signal(event)) < 0)
         return; /* killed meanwhile: it stays ours until its exit is reaped, which is the next thing that the wait tells
                  */

@@ -63,6 +63,11 @@ struct tracer_request {
      */
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
+    /*
+     * The registers of the stop after which a system call of this thread was started again; none known: never. The same
+     * call in the same place is not started again a second time, since its timeout would never be over.
+     */
+    struct registers restarted_at;
 
     /* Filled in. */
     enum tracer_outcome outcome;
@@ -74,6 +79,7 @@ struct tracer_request {
     const uint8_t *other; /* the interrupted stack, in the buffer too */
     uint64_t other_avma;
     size_t other_bytes; /* 0: there is no other stack */
+    bool restarted;     /* the system call that the stop has ended was started again */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
@@ -85,6 +91,7 @@ struct tracer_counters {
     uint64_t signals_forwarded;
     uint64_t group_stops; /* stops that met a stopped process, which stays so */
     uint64_t timeouts;
+    uint64_t eintr_restarted; /* system calls that our stops would have ended with EINTR */
     struct histogram stop_ns;
 };
 

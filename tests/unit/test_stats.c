@@ -142,6 +142,9 @@ static void run_fill(struct run *run)
     };
     run->pipeline.unwind_ns = 777;
     run->tracer.stops = 1975;
+    run->tracer.eintr_restarted = 12;
+    run->pipeline.unstopped = 13;
+    run->pipeline.inferred = 14;
     run->tracer.signals_forwarded = 11;
     for (uint64_t i = 0; i < 100; i++)
         histogram_add(&run->tracer.stop_ns, 1000 * (i + 1));
@@ -174,7 +177,7 @@ static void test_json(void **state)
     expect_number(text.data, "threads_vanished", 4);
     expect_number(text.data, "threads_unsampled", 1);
     expect_number(text.data, "stops", 1975);
-    expect_number(text.data, "eintr_restarted", 0);
+    expect_number(text.data, "eintr_restarted", 12);
     expect_number(text.data, "signals_forwarded", 11);
     expect_number(text.data, "cpu_ns_target", 19010000000);
     expect_number(text.data, "cpu_ns_sampled", 18930000000);
@@ -182,8 +185,8 @@ static void test_json(void **state)
     expect_number(text.data, "frames", 12345);
     expect_number(text.data, "symbol_ns", 888);
     expect_number(text.data, "unwind_ns", 777);
-    expect_number(text.data, "unstopped", 0);
-    expect_number(text.data, "inferred", 0);
+    expect_number(text.data, "unstopped", 13);
+    expect_number(text.data, "inferred", 14);
     assert_non_null(field(text.data, "stopped"));
     expect_number(text.data, "rate_hz", 99);
     assert_memory_equal(field(text.data, "mode"), "\"cpu\"", 5);
