@@ -1,0 +1,253 @@
+/*
+ * System calls that the kernel ends with EINTR when their thread is stopped, though no handler runs: the program does
+ * not see our stops, and sees each of its own signals once.
+ */
+#include "child.h"
+
+#include "common/clock.h"
+#include "sampler/tracer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+enum { BUFFER_BYTES = 1 << 14, STOPS = 20, SIGNALS = 50 };
+
+static uint8_t buffer[BUFFER_BYTES];
+
+/* ---- the child ---- */
+
+static int descriptor;
+static int semaphores;
+
+static int block_epoll_wait(void)
+{
+    struct epoll_event event;
+    return epoll_wait(descriptor, &event, 1, -1);
+}
+
+static int block_epoll_pwait(void)
+{
+    struct epoll_event event;
+    sigset_t none;
+    sigemptyset(&none);
+    return epoll_pwait(descriptor, &event, 1, -1, &none);
+}
+
+static int block_sigtimedwait(void)
+{
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGUSR2);
+    struct timespec hour = {.tv_sec = 3600};
+    return sigtimedwait(&wanted, NULL, &hour);
+}
+
+static int block_semop(void)
+{
+    struct sembuf take = {.sem_op = -1};
+    return semop(semaphores, &take, 1);
+}
+
+static int block_recv(void)
+{
+    char byte;
+    return (int)recv(descriptor, &byte, 1, 0);
+}
+
+static int block_read(void)
+{
+    char byte;
+    return (int)read(descriptor, &byte, 1);
+}
+
+static int open_epoll(void)
+{
+    return epoll_create1(EPOLL_CLOEXEC);
+}
+
+static int open_semaphore(void)
+{
+    semaphores = semget(IPC_PRIVATE, 1, 0600);
+    return semaphores;
+}
+
+/* A socket with a timeout does not restart its calls. */
+static int open_socket(void)
+{
+    int pair[2];
+    struct timeval hour = {.tv_sec = 3600};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
+        setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &hour, sizeof(hour)) < 0)
+        return -1;
+    return pair[0];
+}
+
+static int open_nothing(void)
+{
+    return 0;
+}
+
+static const struct call {
+    const char *name;
+    int (*open)(void);
+    int (*block)(void);
+} calls[] = {
+    {"epoll_wait", open_epoll, block_epoll_wait},
+    {"epoll_pwait", open_epoll, block_epoll_pwait},
+    {"sigtimedwait", open_nothing, block_sigtimedwait},
+    {"semop", open_semaphore, block_semop},
+    {"recv", open_socket, block_recv},
+    {"read", open_socket, block_read},
+};
+static const struct call *chosen;
+static struct child_page *child_page;
+
+static void count_signal(int number)
+{
+    (void)number;
+    child_page->signals++;
+}
+
+/* `turns`: how often the call returned; `ended`: because of EINTR. */
+_Noreturn static void be_blocked(struct child_page *page)
+{
+    child_page = page;
+    struct sigaction action = {.sa_handler = count_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    descriptor = chosen->open();
+    if (descriptor < 0)
+        _exit(1);
+    page->tids[0] = semaphores;
+    page->ready = 1;
+    for (;;) {
+        int result = chosen->block();
+        if (result < 0 && errno == EINTR)
+            page->ended++;
+        page->turns++;
+    }
+}
+
+/* ---- stops ---- */
+
+static void note_exit(void *context, pid_t pid, const struct wait_event *event)
+{
+    (void)context;
+    (void)pid;
+    (void)event;
+}
+
+static void note_finished(void *context, struct tracer_request *request)
+{
+    (void)context;
+    (void)request;
+}
+
+/* On a thread of its own, which has no children. */
+static void *own(void *argument)
+{
+    struct tracer_request *request = argument;
+    struct tracer *tracer = NULL;
+    request->error = tracer_new(note_exit, NULL, &tracer);
+    if (request->error)
+        return NULL;
+    tracer_set_sink(tracer, note_finished, NULL);
+    do {
+        request->error = tracer_start(tracer, request);
+        while (tracer_in_flight(tracer) > 0)
+            tracer_wait(tracer, -1, clock_now_ns() + NS_PER_SEC, true);
+        tracer_release(tracer, 60 * NS_PER_SEC);
+    } while (request->error == 0 && request->outcome == TRACER_TIMEOUT);
+    assert_int_equal(tracer_counters(tracer)->eintr_restarted, request->restarted);
+    tracer_free(tracer);
+    return NULL;
+}
+
+static struct tracer_request stop(const struct child *child, const struct registers *restarted_at)
+{
+    struct tracer_request request = {
+        .pid = child->pid, .tid = child->pid, .buffer = buffer, .buffer_bytes = BUFFER_BYTES, .mem_fd = -1};
+    if (restarted_at)
+        request.restarted_at = *restarted_at;
+    pthread_t thread;
+    child_wait_state(child->pid, 'S');
+    assert_int_equal(pthread_create(&thread, NULL, own, &request), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(request.error, 0);
+    assert_int_equal(request.outcome, TRACER_CAPTURED);
+    child_wait_state(child->pid, 'S');
+    return request;
+}
+
+/* A set of semaphores outlives its makers. */
+static void end(struct child *child)
+{
+    if (chosen->open == open_semaphore)
+        semctl(child->page->tids[0], 0, IPC_RMID);
+    child_end(child);
+}
+
+static void expect_restarts(const struct call *call)
+{
+    chosen = call;
+    struct child child = child_start(be_blocked);
+    struct tracer_request request = {0};
+    for (int i = 0; i < STOPS; i++) {
+        request = stop(&child, NULL);
+        if (!request.restarted || child.page->turns != 0)
+            fail_msg("%s: %lu returned at stop %d", call->name, (unsigned long)child.page->turns, i);
+    }
+    /* The same call in the same place a second time: then it has to return, or its timeout would never be over. */
+    request = stop(&child, &request.registers);
+    assert_false(request.restarted);
+    child_wait(&child.page->ended, 1);
+    assert_int_equal(child.page->turns, 1);
+    end(&child);
+}
+
+static void stops_are_not_seen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        expect_restarts(&calls[i]);
+}
+
+/* A stop before each signal, and one behind. */
+static void signals_are_seen_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        chosen = &calls[i];
+        struct child child = child_start(be_blocked);
+        for (int n = 1; n <= SIGNALS; n++) {
+            if (n % 2)
+                stop(&child, NULL);
+            kill(child.pid, SIGUSR1);
+            child_wait(&child.page->ended, n);
+            if (n % 3 == 0)
+                stop(&child, NULL);
+        }
+        assert_int_equal(child.page->signals, SIGNALS);
+        assert_int_equal(child.page->ended, SIGNALS);
+        assert_int_equal(child.page->turns, SIGNALS);
+        end(&child);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stops_are_not_seen),
+        cmocka_unit_test(signals_are_seen_once),
+    };
+    /* In every thread: a stop's SIGCHLD is the tracer's to take. */
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}
