@@ -128,22 +128,16 @@ static const struct rule *make_rule(struct cfi *cfi, const struct image *image, 
     int err = cfitable_find(table, svma, &function);
     if (err == -ENOMEM)
         return NULL;
-    if (!err) {
-        const struct rule *rule = rulecache_find_row(&cfi->cache, image, function.start_svma, svma);
-        if (rule)
-            return rule;
-        if (rulecompiler_run(cfi->compiler, table, &function, svma, &cfi->compiled) < 0)
-            return NULL;
-    } else if (err == -ENOENT) {
-        uint64_t end_svma = svma + 1;
+    uint64_t end_svma = svma + 1;
+    if (err == -ENOENT)
         cfitable_gap(table, svma, &function.start_svma, &end_svma);
-        const struct rule *rule = rulecache_find_row(&cfi->cache, image, function.start_svma, svma);
-        if (rule)
-            return rule;
-        compile_nothing(cfi, RULE_NONE, function.start_svma, end_svma);
-    } else {
-        compile_nothing(cfi, RULE_BAD, svma, svma + 1);
-    }
+    const struct rule *rule = rulecache_find_row(&cfi->cache, image, function.start_svma, svma);
+    if (rule)
+        return rule;
+    if (err)
+        compile_nothing(cfi, err == -ENOENT ? RULE_NONE : RULE_BAD, function.start_svma, end_svma);
+    else if (rulecompiler_run(cfi->compiler, table, &function, svma, &cfi->compiled) < 0)
+        return NULL;
     cfi->counters.compiled++;
     cfi->counters.uncovered += cfi->compiled.rule.kind == RULE_NONE;
     cfi->counters.bad += cfi->compiled.rule.kind == RULE_BAD;

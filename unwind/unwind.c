@@ -35,7 +35,7 @@ struct walk {
     struct registers registers; /* of the frame that was added last; from a step on, its caller's */
     bool exact;
     enum frame_by by;                 /* likewise */
-    bool entered;                     /* no call leads to the frame: see enter_frame */
+    bool entered;                     /* no call leads to the frame: see find_rule */
     const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
     size_t signal_count;
