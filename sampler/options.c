@@ -372,6 +372,37 @@ static bool take_report_file(struct parse *parse, const char *path)
     return true;
 }
 
+/*
+ * The next option, and where its word stood. false: *ret_result is how the command line is to be taken; OPTIONS_RUN:
+ * there are no more options.
+ */
+static bool next_option(struct parse *parse, int argc, char **argv, const char *letters, int *ret_option, int *ret_at,
+                        enum options_result *ret_result)
+{
+    *ret_at = optind ? optind : 1;
+    optopt = 0;
+    *ret_option = getopt_long(argc, argv, letters, long_options, NULL);
+    switch (*ret_option) {
+    case -1:
+        *ret_result = OPTIONS_RUN;
+        return false;
+    case 'h':
+        *ret_result = OPTIONS_HELP;
+        return false;
+    case OPT_VERSION:
+        *ret_result = OPTIONS_VERSION;
+        return false;
+    case '?':
+    case ':':
+    case OPT_LATER:
+        tell_unknown(parse->error, *ret_option, argv[*ret_at]);
+        *ret_result = OPTIONS_WRONG;
+        return false;
+    default:
+        return true;
+    }
+}
+
 /* argv[1] is "report". */
 static enum options_result parse_report(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
@@ -381,28 +412,20 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
     argv++;
     optind = 0;
     opterr = 0;
-    for (;;) {
-        int before = optind ? optind : 1;
-        optopt = 0;
-        /* "-": what is no option comes as option 1, wherever it stands. */
-        int option = getopt_long(argc, argv, "-:p:t:r:d:m:u:f:o:qvh", long_options, NULL);
-        if (option == -1)
-            break;
-        if (option == 'h')
-            return OPTIONS_HELP;
-        if (option == OPT_VERSION)
-            return OPTIONS_VERSION;
-        if (option == '?' || option == ':' || option == OPT_LATER) {
-            tell_unknown(ret_error, option, argv[before]);
-            return OPTIONS_WRONG;
-        }
+    int option;
+    int at;
+    enum options_result result;
+    /* "-": what is no option comes as option 1, wherever it stands. */
+    while (next_option(&parse, argc, argv, "-:p:t:r:d:m:u:f:o:qvh", &option, &at, &result)) {
         if (option != 1 && !goes_with_report(option)) {
-            strbuf_addf(ret_error, "option '%s' does not go with report", argv[before]);
+            strbuf_addf(ret_error, "option '%s' does not go with report", argv[at]);
             return OPTIONS_WRONG;
         }
         if (!(option == 1 ? take_report_file(&parse, optarg) : parse_what(&parse, option, optarg)))
             return OPTIONS_WRONG;
     }
+    if (result != OPTIONS_RUN)
+        return result;
     for (; optind < argc; optind++)
         if (!take_report_file(&parse, argv[optind]))
             return OPTIONS_WRONG;
@@ -421,26 +444,15 @@ static enum options_result parse_all(int argc, char **argv, struct options *ret_
     struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;
-    bool dashes = false;
-    for (;;) {
-        int before = optind ? optind : 1;
-        optopt = 0;
-        int option = getopt_long(argc, argv, "+:p:t:r:d:m:u:f:o:qvh", long_options, NULL);
-        if (option == -1) {
-            dashes = stopped_at_dashes(argv, optind) && optind > before;
-            break;
-        }
-        if (option == 'h')
-            return OPTIONS_HELP;
-        if (option == OPT_VERSION)
-            return OPTIONS_VERSION;
-        if (option == '?' || option == ':' || option == OPT_LATER) {
-            tell_unknown(ret_error, option, argv[before]);
-            return OPTIONS_WRONG;
-        }
+    int option;
+    int at;
+    enum options_result result;
+    while (next_option(&parse, argc, argv, "+:p:t:r:d:m:u:f:o:qvh", &option, &at, &result))
         if (!parse_what(&parse, option, optarg))
             return OPTIONS_WRONG;
-    }
+    if (result != OPTIONS_RUN)
+        return result;
+    bool dashes = stopped_at_dashes(argv, optind) && optind > at;
     return check_whole(&parse, argc, argv, optind, dashes) ? OPTIONS_RUN : OPTIONS_WRONG;
 }
 
