@@ -3,12 +3,9 @@
  * not see our stops, and sees each of its own signals once.
  */
 #include "child.h"
-
-#include "common/clock.h"
-#include "sampler/tracer.h"
+#include "onestop.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/sem.h>
@@ -134,51 +131,15 @@ _Noreturn static void be_blocked(struct child_page *page)
 
 /* ---- stops ---- */
 
-static void note_exit(void *context, pid_t pid, const struct wait_event *event)
-{
-    (void)context;
-    (void)pid;
-    (void)event;
-}
-
-static void note_finished(void *context, struct tracer_request *request)
-{
-    (void)context;
-    (void)request;
-}
-
-/* On a thread of its own, which has no children. */
-static void *own(void *argument)
-{
-    struct tracer_request *request = argument;
-    struct tracer *tracer = NULL;
-    request->error = tracer_new(note_exit, NULL, &tracer);
-    if (request->error)
-        return NULL;
-    tracer_set_sink(tracer, note_finished, NULL);
-    do {
-        request->error = tracer_start(tracer, request);
-        while (tracer_in_flight(tracer) > 0)
-            tracer_wait(tracer, -1, clock_now_ns() + NS_PER_SEC, true);
-        tracer_release(tracer, 60 * NS_PER_SEC);
-    } while (request->error == 0 && request->outcome == TRACER_TIMEOUT);
-    assert_int_equal(tracer_counters(tracer)->eintr_restarted, request->restarted);
-    tracer_free(tracer);
-    return NULL;
-}
-
 static struct tracer_request stop(const struct child *child, const struct registers *restarted_at)
 {
     struct tracer_request request = {
         .pid = child->pid, .tid = child->pid, .buffer = buffer, .buffer_bytes = BUFFER_BYTES, .mem_fd = -1};
     if (restarted_at)
         request.restarted_at = *restarted_at;
-    pthread_t thread;
     child_wait_state(child->pid, 'S');
-    assert_int_equal(pthread_create(&thread, NULL, own, &request), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(request.error, 0);
-    assert_int_equal(request.outcome, TRACER_CAPTURED);
+    struct tracer_counters counters = onestop_run(&request);
+    assert_int_equal(counters.eintr_restarted, request.restarted);
     child_wait_state(child->pid, 'S');
     return request;
 }
@@ -244,10 +205,6 @@ int main(void)
         cmocka_unit_test(stops_are_not_seen),
         cmocka_unit_test(signals_are_seen_once),
     };
-    /* In every thread: a stop's SIGCHLD is the tracer's to take. */
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    onestop_block_sigchld();
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

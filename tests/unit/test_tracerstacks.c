@@ -1,10 +1,7 @@
 /* The tracer's copies of two stacks: a thread in a signal handler on a stack of its own, and what that interrupted. */
 #include "child.h"
+#include "onestop.h"
 
-#include "common/clock.h"
-#include "sampler/tracer.h"
-
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -60,38 +57,6 @@ _Noreturn static void be_in_handler(struct child_page *page)
 }
 
 /* ---- one sample ---- */
-
-static void note_exit(void *context, pid_t pid, const struct wait_event *event)
-{
-    (void)context;
-    (void)pid;
-    (void)event;
-}
-
-static void note_finished(void *context, struct tracer_request *request)
-{
-    (void)context;
-    (void)request;
-}
-
-/* On a thread of its own, which has no children. Outcome and error are looked at behind it. */
-static void *own(void *argument)
-{
-    struct tracer_request *request = argument;
-    struct tracer *tracer = NULL;
-    request->error = tracer_new(note_exit, NULL, &tracer);
-    if (request->error)
-        return NULL;
-    tracer_set_sink(tracer, note_finished, NULL);
-    do {
-        request->error = tracer_start(tracer, request);
-        while (tracer_in_flight(tracer) > 0)
-            tracer_wait(tracer, -1, clock_now_ns() + NS_PER_SEC, true);
-        tracer_release(tracer, 60 * NS_PER_SEC);
-    } while (request->error == 0 && request->outcome == TRACER_TIMEOUT);
-    tracer_free(tracer);
-    return NULL;
-}
 
 struct fixture {
     struct child child;
@@ -157,11 +122,7 @@ static bool is_in_memory(pid_t pid, uint64_t avma, const uint8_t *bytes, size_t 
 static void sample(struct fixture *fixture)
 {
     struct tracer_request *request = &fixture->request;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, own, request), 0);
-    pthread_join(thread, NULL);
-    assert_int_equal(request->error, 0);
-    assert_int_equal(request->outcome, TRACER_CAPTURED);
+    onestop_run(request);
     assert_int_equal(request->bytes_avma, request->registers.value[REGISTER_RSP] - RED_ZONE);
     assert_true(request->bytes <= request->buffer_bytes);
     for (size_t i = 0; i < BEHIND_BYTES; i++)
@@ -329,9 +290,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_small_buffer_gives_what_there_is_room_for, setup, teardown),
         cmocka_unit_test_setup_teardown(no_stack_gets_more_than_its_share, setup, teardown),
     };
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, NULL);
+    onestop_block_sigchld();
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
