@@ -38,7 +38,7 @@ static int read_registers(pid_t tid, struct registers *ret)
                 [REGISTER_R15] = regs.r15,
                 [REGISTER_PC] = regs.rip,
             },
-        .known = (1U << REGISTER_COUNT) - 1,
+        .known = REGISTERS_ALL,
     };
     return 0;
 }

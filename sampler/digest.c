@@ -95,7 +95,7 @@ static int unwind_item(struct digest *digest, struct item *item, const struct me
 /* A stop tells all registers. */
 static bool is_unstopped(const struct item *item)
 {
-    return item->registers.known != (1U << REGISTER_COUNT) - 1;
+    return item->registers.known != REGISTERS_ALL;
 }
 
 /* A stack that could not be followed for want of registers: the next sample of this thread is taken by a stop. */

@@ -339,8 +339,7 @@ struct memory_reader snapfile_reader(struct snapfile *file, const struct space *
 
 static void put_snapshot(struct strbuf *out, const struct item *item)
 {
-    const uint32_t all = (1U << REGISTER_COUNT) - 1;
-    wire_put_u32(out, item->registers.known & all);
+    wire_put_u32(out, item->registers.known & REGISTERS_ALL);
     for (unsigned i = 0; i < REGISTER_COUNT; i++)
         if (registers_known(&item->registers, i))
             wire_put_u64(out, item->registers.value[i]);

@@ -52,3 +52,10 @@ enum callsite_verdict callsite_find(struct callsite_cache *cache, const struct v
     *slot = (struct callsite_slot){.image = image, .address = address, .verdict = verdict};
     return verdict;
 }
+
+enum callsite_verdict callsites_find(struct callsites callsites, const struct view *view,
+                                     const struct code_region *region, uint64_t avma)
+{
+    bool by_image = region->image && region->has_bias;
+    return callsite_find(by_image ? callsites.images : callsites.anonymous, view, region, avma);
+}

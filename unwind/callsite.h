@@ -38,4 +38,14 @@ struct callsite_cache {
 enum callsite_verdict callsite_find(struct callsite_cache *cache, const struct view *view,
                                     const struct code_region *region, uint64_t avma);
 
+/* Caches of call sites: of code in images, and of this address space's anonymous memory. Borrowed. */
+struct callsites {
+    struct callsite_cache *images;
+    struct callsite_cache *anonymous;
+};
+
+/* The same, in the cache that the region belongs to. */
+enum callsite_verdict callsites_find(struct callsites callsites, const struct view *view,
+                                     const struct code_region *region, uint64_t avma);
+
 #endif

@@ -11,8 +11,7 @@ bool framepointer_is_return(const struct view *view, struct callsites callsites,
     const struct code_region *region = codemap_find(view->map, frame_lookup_avma(return_avma, false));
     if (!region)
         return false;
-    struct callsite_cache *cache = region->image && region->has_bias ? callsites.images : callsites.anonymous;
-    switch (callsite_find(cache, view, region, return_avma)) {
+    switch (callsites_find(callsites, view, region, return_avma)) {
     case CALLSITE_CALL:
         return true;
     case CALLSITE_OTHER:

@@ -15,12 +15,6 @@ enum framepointer_answer {
     FRAMEPOINTER_CUT /* the record lies in the stack's mapping, above the copied bytes */
 };
 
-/* Caches of call sites: of code in images, and of this address space's anonymous memory. Borrowed. */
-struct callsites {
-    struct callsite_cache *images;
-    struct callsite_cache *anonymous;
-};
-
 /*
  * The record must be 8-aligned, not below the stack pointer, wholly within the stack that holds the stack pointer, and
  * its return address must be one (framepointer_is_return, or into HotSpot's interpreter with a frame of its shape). A

@@ -34,6 +34,9 @@ enum {
     REGISTER_COUNT
 };
 
+/* struct registers, known: all of them. */
+enum { REGISTERS_ALL = (1U << REGISTER_COUNT) - 1 };
+
 struct registers {
     uint64_t value[REGISTER_COUNT];
     uint32_t known; /* bit n: value[n] is what the thread had; a register that is not known is never read */

@@ -145,7 +145,7 @@ static struct step step_by_ucontext(struct walk *walk)
         return step_end(walk->view.cut ? STACK_CUT_COPY : STACK_CUT_MEMORY);
     for (size_t i = 0; i < UCONTEXT_REGISTERS; i++)
         walk->registers.value[order[i]] = values[i];
-    walk->registers.known = (1U << REGISTER_COUNT) - 1;
+    walk->registers.known = REGISTERS_ALL;
     return step_caller(FRAME_BY_INSPECTION, true);
 }
 
@@ -162,9 +162,7 @@ static struct step step_by_inspection(struct walk *walk, const struct inspection
 /* Does a call stand before the frame's address? */
 static enum callsite_verdict find_callsite(const struct walk *walk, uint64_t pc)
 {
-    bool by_image = walk->region->image && walk->region->has_bias;
-    struct callsite_cache *cache = by_image ? walk->callsites.images : walk->callsites.anonymous;
-    return callsite_find(cache, &walk->view, walk->region, pc);
+    return callsites_find(walk->callsites, &walk->view, walk->region, pc);
 }
 
 /*
