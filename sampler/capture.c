@@ -48,6 +48,7 @@ struct capture {
     bool stopping;
     bool paused;
     atomic_uint_fast64_t threads_now;
+    atomic_uint_fast64_t samples_now;
 
     struct targets targets;
     struct watch watch;
@@ -134,18 +135,38 @@ static int not_looked(struct capture *capture, int error)
     return 0;
 }
 
+/* Sleeping, it may be sampled so many times, each better than the one before. */
+enum { READS_MAX = 4 };
+
+static bool is_wanted_again(const struct thread *thread)
+{
+    return thread->shared->wants_again && thread->reads < READS_MAX;
+}
+
+static void skip_thread_time(const struct capture *capture, struct thread *thread)
+{
+    thread->counted_tick = capture->targets.tick;
+    thread->counted_wall_ns = capture->targets.wall_ns;
+}
+
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
 static int consider_thread(struct capture *capture, struct thread *thread)
 {
     bool is_wall = capture->options->mode == MODE_WALL;
     bool moved;
     struct procfs_stat stat;
+    thread->is_settled = false;
     int error = thread_look(thread, capture->now_ns, &moved);
     if (error)
         return not_looked(capture, error);
-    /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
-    if (!moved && !is_wall && !thread->is_zombie)
+    if (moved)
+        thread->reads = 0;
+    bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
+    thread->is_settled = !moved && needs_nothing;
+    if (thread->is_settled)
         return 0;
+    flights_end_keep(&capture->flights, thread, false);
+    /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
     error = thread_read_stat(thread, &stat);
     if (error)
         return not_looked(capture, error);
@@ -154,7 +175,7 @@ static int consider_thread(struct capture *capture, struct thread *thread)
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     thread->is_wanted = options_want_thread(capture->options, thread->tid, thread->comm);
     if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
-        thread->counted_until_ns = capture->now_ns; /* what it did until now is nobody's */
+        skip_thread_time(capture, thread); /* what it did until now is nobody's */
     else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
         choose(capture, thread, &stat);
     return 0;
@@ -171,6 +192,7 @@ static bool keeps_total(const struct capture *capture)
 
 static void thread_gone(struct capture *capture, struct thread *thread)
 {
+    flights_end_keep(&capture->flights, thread, false);
     account_thread(&capture->result.account, thread, keeps_total(capture));
     flights_forget(&capture->flights, thread);
     targets_remove_thread(&capture->targets, thread);
@@ -180,6 +202,7 @@ static void process_gone(struct capture *capture, struct process *process)
 {
     account_process(&capture->result.account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
+        flights_end_keep(&capture->flights, process->threads[i], true);
         account_thread(&capture->result.account, process->threads[i], keeps_total(capture));
         flights_forget(&capture->flights, process->threads[i]);
     }
@@ -205,18 +228,32 @@ static void serve_arrivals(struct capture *capture)
         tracer_collect(capture->tracer);
 }
 
+/* The unwinder has asked for another sample of some thread that does not run. */
+static bool take_wants_look(struct process *process)
+{
+    return process->space && process->space->wants_look && atomic_exchange(&process->space->wants_look, false);
+}
+
 static void consider_process(struct capture *capture, struct process *process)
 {
     process_read_cpu(process, capture->now_ns, false);
-    for (size_t i = 0; i < process->thread_count;) {
+    bool is_shut = !take_wants_look(process) && gate_is_shut(process);
+    bool has_moved = false;
+    uint64_t vanished = capture->targets.threads_vanished;
+    for (size_t i = 0; i < (is_shut ? process->hot_count : process->thread_count);) {
         struct thread *thread = process->threads[i];
-        if (consider_thread(capture, thread) == 0)
+        if (consider_thread(capture, thread) == 0) {
+            has_moved |= thread->is_cold && !thread->is_settled;
             i++;
-        else
+        } else {
             thread_gone(capture, thread);
+        }
         if (i % LOOK_BATCH == 0)
             serve_arrivals(capture);
     }
+    process_sort_threads(process, !is_shut);
+    if (!is_shut)
+        gate_learn(process, has_moved, vanished != capture->targets.threads_vanished);
 }
 
 /*
@@ -261,7 +298,7 @@ static void tick(struct capture *capture)
 {
     uint64_t cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     capture->now_ns = clock_now_ns();
-    capture->flights.now_ns = capture->now_ns;
+    targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
     for (size_t i = 0; i < capture->targets.process_count; i++)
@@ -279,6 +316,7 @@ static void tick(struct capture *capture)
     if (capture->flights.error)
         capture->result.error = capture->flights.error;
     capture->threads_now = capture->targets.thread_count;
+    capture->samples_now = flights_samples(&capture->flights);
     /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
     uint64_t end_ns = clock_now_ns();
     ticker_end(&capture->ticker, end_ns);
@@ -319,15 +357,6 @@ static bool is_stopping(struct capture *capture)
     return stopping;
 }
 
-/* The time of a pause is no thread's. */
-static void skip_time(struct capture *capture)
-{
-    uint64_t now_ns = clock_now_ns();
-    for (size_t i = 0; i < capture->targets.process_count; i++)
-        for (size_t j = 0; j < capture->targets.processes[i]->thread_count; j++)
-            capture->targets.processes[i]->threads[j]->counted_until_ns = now_ns;
-}
-
 /* Paused: lets go of everything, however long it takes, and waits. */
 static void rest(struct capture *capture)
 {
@@ -343,7 +372,7 @@ static void rest(struct capture *capture)
         pthread_cond_wait(&capture->changed, &capture->mutex);
     eventfd_read(capture->rest_fd, &count);
     pthread_mutex_unlock(&capture->mutex);
-    skip_time(capture);
+    targets_skip_time(&capture->targets, clock_now_ns()); /* the time of a pause is no thread's */
 }
 
 /* What other threads have asked for. Returns false when sampling ends. */
@@ -436,8 +465,8 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->flights = (struct flights){.tracer = tracer,
                                         .pipeline = pipeline,
                                         .mapper = &capture->mapper,
-                                        .is_wall = options->mode == MODE_WALL,
-                                        .period_ns = NS_PER_SEC / options->rate_hz};
+                                        .targets = &capture->targets,
+                                        .is_wall = options->mode == MODE_WALL};
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -477,6 +506,11 @@ void capture_join(struct capture *capture)
 uint64_t capture_threads_now(const struct capture *capture)
 {
     return capture->threads_now;
+}
+
+uint64_t capture_samples_now(const struct capture *capture)
+{
+    return capture->samples_now;
 }
 
 const struct capture_result *capture_result(const struct capture *capture)

@@ -68,6 +68,7 @@ void capture_resume(struct capture *capture);
 
 /* For progress; any thread. */
 uint64_t capture_threads_now(const struct capture *capture);
+uint64_t capture_samples_now(const struct capture *capture);
 
 const struct capture_result *capture_result(const struct capture *capture);            /* after capture_join */
 struct space *const *capture_spaces(const struct capture *capture, size_t *ret_count); /* after capture_join */

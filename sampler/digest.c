@@ -60,16 +60,19 @@ static void learn(struct thread_shared *thread, const struct stack *stack, const
     thread->copy_bytes = wanted < COPY_LIMIT_BYTES ? wanted : COPY_LIMIT_BYTES;
 }
 
-static int add_frames(struct digest *digest, const struct item *item, uint32_t *ret_stack)
+static int add_frames(struct digest *digest, const struct item *item, uint32_t *ret_stack, bool *ret_in_place)
 {
+    *ret_in_place = true;
     const struct stack *stack = &digest->stack;
     int error = array_room(&digest->frames, &digest->frame_capacity, stack->count);
     for (size_t i = 0; i < stack->count && !error; i++) {
         struct place place = place_of_frame(item->space, item->map, &stack->frames[i]);
-        if (!place.image && !place.space)
+        if (!place.image && !place.space) {
             item->space->maps_stale = true;
-        else if (place.space)
+            *ret_in_place = false;
+        } else if (place.space) {
             space_find_perfmap(item->space, item->thread->tid);
+        }
         error = profile_add_frame(digest->profile, &place, &digest->frames[i]);
     }
     return error ? error : profile_add_stack(digest->profile, digest->frames, stack->count, ret_stack);
@@ -98,48 +101,93 @@ static bool is_unstopped(const struct item *item)
     return item->registers.known != REGISTERS_ALL;
 }
 
-/* A stack that could not be followed for want of registers: the next sample of this thread is taken by a stop. */
-static void note_unstopped(struct digest *digest, const struct item *item)
+/* A sample of a sleeping thread, which stands until it runs: could it be better, now that the unwinder has seen it? */
+static void note_unstopped(const struct digest *digest, const struct item *item, bool is_in_place)
 {
-    digest->counters.unstopped += item->count;
-    if (registers_known(&item->registers, REGISTER_RBP))
-        digest->counters.inferred += item->count;
-    if (digest->stack.end == STACK_CUT_BAD_RULE || digest->stack.end == STACK_CUT_NO_RULE)
-        item->thread->needs_stop = true;
+    enum stack_end end = digest->stack.end;
+    /* For want of registers: the next sample of this thread is taken by a stop. */
+    bool wants_stop = end == STACK_CUT_BAD_RULE || end == STACK_CUT_NO_RULE;
+    if (wants_stop)
+        thread_note_stuck(item->thread, &item->registers);
+    if (wants_stop || end == STACK_CUT_COPY || !is_in_place) {
+        item->thread->wants_again = true;
+        item->space->wants_look = true;
+    }
+}
+
+static void count(struct digest *digest, const struct sample_outcome *outcome, uint64_t count)
+{
+    struct digest_counters *counters = &digest->counters;
+    counters->samples += count;
+    if (outcome->is_unstopped)
+        counters->unstopped += count;
+    if (outcome->is_inferred)
+        counters->inferred += count;
+    if (outcome->failure == FAILURE_NONE)
+        counters->ends[outcome->end] += count;
+    else
+        counters->failed[outcome->failure] += count;
+}
+
+static int add_sample(struct digest *digest, const struct item *item)
+{
+    const struct sample_outcome *outcome = &item->thread->outcome;
+    struct profile_sample sample = {.thread = item->thread->profile_thread,
+                                    .thread_name = outcome->thread_name,
+                                    .stack = outcome->stack,
+                                    .kind = (enum sample_kind)outcome->kind,
+                                    .count = item->count,
+                                    .ns = item->ns};
+    count(digest, outcome, item->count);
+    return profile_add_sample(digest->profile, &sample);
+}
+
+/* The walk has ended: its frames, and what is known of the thread now. */
+static int add_walk(struct digest *digest, const struct item *item, struct sample_outcome *outcome)
+{
+    bool is_in_place;
+    outcome->kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
+    outcome->end = (uint8_t)digest->stack.end;
+    outcome->is_unstopped = is_unstopped(item);
+    outcome->is_inferred = outcome->is_unstopped && registers_known(&item->registers, REGISTER_RBP);
+    digest->counters.frames += digest->stack.count;
+    learn(item->thread, &digest->stack, item);
+    int error = add_frames(digest, item, &outcome->stack, &is_in_place);
+    if (outcome->is_unstopped)
+        note_unstopped(digest, item, is_in_place);
+    return error;
 }
 
 int digest_add(struct digest *digest, struct item *item, const struct memory_reader *reader)
 {
-    struct digest_counters *counters = &digest->counters;
-    struct profile_sample sample = {.kind = SAMPLE_FAILED, .count = item->count, .ns = item->ns};
+    struct sample_outcome *outcome = &item->thread->outcome;
+    *outcome = (struct sample_outcome){.kind = SAMPLE_FAILED};
     int error = find_thread(digest, item->thread);
     if (!error)
-        error = strings_add(&digest->profile->strings, item->comm, &sample.thread_name);
+        error = strings_add(&digest->profile->strings, item->comm, &outcome->thread_name);
     if (error)
         return error;
-    sample.thread = item->thread->profile_thread;
-    digest->profile->threads[sample.thread].name = sample.thread_name;
+    digest->profile->threads[item->thread->profile_thread].name = outcome->thread_name;
     if (item->failure == FAILURE_NONE) {
         error = unwind_item(digest, item, reader);
+        if (error == -EINVAL)
+            item->failure = FAILURE_UNWIND;
+        else if (!error)
+            error = add_walk(digest, item, outcome);
         if (error && error != -EINVAL)
             return error;
-        if (error)
-            item->failure = FAILURE_UNWIND;
-        error = 0;
     }
-    if (item->failure == FAILURE_NONE) {
-        sample.kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
-        counters->ends[digest->stack.end] += item->count;
-        counters->frames += digest->stack.count;
-        learn(item->thread, &digest->stack, item);
-        if (is_unstopped(item))
-            note_unstopped(digest, item);
-        error = add_frames(digest, item, &sample.stack);
-    } else {
-        counters->failed[item->failure] += item->count;
-    }
-    counters->samples += item->count;
-    return error ? error : profile_add_sample(digest->profile, &sample);
+    outcome->failure = (uint8_t)item->failure;
+    outcome->is_known = true;
+    return add_sample(digest, item);
+}
+
+int digest_repeat(struct digest *digest, const struct item *item)
+{
+    if (!item->thread->outcome.is_known)
+        return 0;
+    digest->counters.kept += item->count;
+    return add_sample(digest, item);
 }
 
 int digest_init(struct digest *digest, enum unwind_mode mode, size_t max_depth, struct profile *profile)

@@ -16,6 +16,7 @@ struct digest_counters {
     uint64_t samples;
     uint64_t unstopped; /* of these, taken without a stop */
     uint64_t inferred;  /* of those, with registers of an earlier stop in the same place */
+    uint64_t kept;      /* of these, ticks at which the thread had not run since its last sample */
     uint64_t failed[FAILURE_COUNT];
     uint64_t ends[STACK_END_COUNT];
     uint64_t frames;
@@ -41,6 +42,9 @@ void digest_deinit(struct digest *digest);
  * becomes a failure. Returns 0, or -ENOMEM: the sample is lost.
  */
 int digest_add(struct digest *digest, struct item *item, const struct memory_reader *reader);
+
+/* Adds what an ITEM_REPEAT says. Returns 0, or -ENOMEM; a repetition of nothing counts for nothing. */
+int digest_repeat(struct digest *digest, const struct item *item);
 
 /* The last counters: everything the calling thread did was unwinding, for `unwind_ns`. */
 void digest_finish(struct digest *digest, uint64_t unwind_ns);

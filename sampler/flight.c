@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In wall mode a sample stands for the time since the last one; but a gap of so many periods was nobody's to see. */
-enum { GAP_PERIODS = 10 };
-
 /* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
  */
 static struct item *take_item(struct flights *flights, size_t buffer_bytes)
@@ -61,12 +58,11 @@ static void refuse(pid_t *which, pid_t pid)
 /* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
 static uint64_t take_wall_ns(const struct flights *flights, struct thread *thread)
 {
-    uint64_t since_ns = thread->counted_until_ns;
-    thread->counted_until_ns = flights->now_ns;
-    if (!flights->is_wall || flights->now_ns <= since_ns)
-        return 0;
-    uint64_t passed_ns = flights->now_ns - since_ns;
-    return passed_ns > GAP_PERIODS * flights->period_ns ? flights->period_ns : passed_ns;
+    const struct targets *targets = flights->targets;
+    uint64_t since_ns = thread->counted_wall_ns;
+    thread->counted_tick = targets->tick;
+    thread->counted_wall_ns = targets->wall_ns;
+    return flights->is_wall ? targets->wall_ns - since_ns : 0;
 }
 
 static struct item *new_sample(struct flights *flights, struct thread *thread, size_t buffer_bytes)
@@ -79,9 +75,10 @@ static struct item *new_sample(struct flights *flights, struct thread *thread, s
     memcpy(item->comm, thread->comm, sizeof(item->comm));
     item->space = process->space;
     item->map = process->map ? address_map_ref(process->map) : NULL;
-    item->time_ns = flights->now_ns;
+    item->time_ns = flights->targets->ticked_ns;
     item->ns = take_wall_ns(flights, thread);
     thread->samples++;
+    flights->samples++;
     return item;
 }
 
@@ -140,6 +137,7 @@ static void drop_sample(struct flights *flights, struct thread *thread, struct i
     if (failure == FAILURE_NONE) {
         if (thread)
             thread->samples--;
+        flights->samples--;
         pipeline_give_back(flights->pipeline, item);
         return;
     }
@@ -387,8 +385,8 @@ static bool read_sleeping(const struct thread *thread, const struct procfs_sysca
     item->ranges[0] = stack;
     item->range_count = 1;
     /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
-     * and maps that were looked at then. */
-    return stack.size > 0 && has_not_run(thread) && !space_is_gone(item->space) && !has_left_image(thread);
+     * and maps that were looked at then (an exec ends every other thread first, and those that end run). */
+    return stack.size > 0 && has_not_run(thread);
 }
 
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
@@ -399,24 +397,62 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     if (!thread->has_schedstat || !thread->seen_off_cpu || !process->space || !process->map ||
         thread_read_syscall(thread, &call) < 0 || !is_known_code(process->map, call.pc_avma))
         return false;
-    uint64_t counted_until_ns = thread->counted_until_ns;
+    uint64_t counted_tick = thread->counted_tick;
+    uint64_t counted_wall_ns = thread->counted_wall_ns;
     struct item *item = new_sample(flights, thread, shared->copy_bytes);
     if (!item)
         return false;
     bool is_read = read_sleeping(thread, &call, item);
-    if (is_read && shared->needs_stop) {
+    if (is_read && thread_is_stuck_at(shared, &item->registers)) {
         if (is_where_it_stopped(thread, item))
             add_stopped_registers(thread, item);
         else
             is_read = !can_stop;
     }
     if (!is_read) {
-        thread->counted_until_ns = counted_until_ns;
+        thread->counted_tick = counted_tick;
+        thread->counted_wall_ns = counted_wall_ns;
         drop_sample(flights, thread, item, FAILURE_NONE);
         return false;
     }
+    shared->wants_again = false;
+    thread->is_kept = true;
+    thread->reads++;
+    flights->kept++;
+    flights->kept_from += thread->counted_tick;
     pipeline_put(flights->pipeline, item);
     return true;
+}
+
+void flights_end_keep(struct flights *flights, struct thread *thread, bool with_this_tick)
+{
+    if (!thread->is_kept)
+        return;
+    const struct targets *targets = flights->targets;
+    uint64_t tick = with_this_tick ? targets->tick : targets->tick - 1;
+    uint64_t wall_ns = with_this_tick ? targets->wall_ns : targets->last_wall_ns;
+    thread->is_kept = false;
+    flights->kept--;
+    flights->kept_from -= thread->counted_tick;
+    if (tick <= thread->counted_tick)
+        return;
+    struct item *item = take_item(flights, 0);
+    if (!item)
+        return;
+    item->kind = ITEM_REPEAT;
+    item->thread = thread_shared_ref(thread->shared);
+    item->time_ns = targets->ticked_ns;
+    item->count = tick - thread->counted_tick;
+    flights->samples += item->count;
+    item->ns = wall_ns - thread->counted_wall_ns;
+    thread->counted_tick = tick;
+    thread->counted_wall_ns = wall_ns;
+    pipeline_put(flights->pipeline, item);
+}
+
+uint64_t flights_samples(const struct flights *flights)
+{
+    return flights->samples + flights->kept * flights->targets->tick - flights->kept_from;
 }
 
 /* The thread is freed while its stop is still to come. */
@@ -429,6 +465,7 @@ void flights_forget(struct flights *flights, const struct thread *thread)
 
 void flights_count_again(struct flights *flights, struct thread *thread)
 {
+    flights->samples++;
     thread->in_flight->count++;
     thread->in_flight->ns += take_wall_ns(flights, thread);
 }

@@ -22,17 +22,19 @@ struct flight {
 };
 
 struct flights {
-    struct tracer *tracer;     /* borrowed */
-    struct pipeline *pipeline; /* borrowed */
-    struct mapper *mapper;     /* borrowed */
+    struct tracer *tracer;         /* borrowed */
+    struct pipeline *pipeline;     /* borrowed */
+    struct mapper *mapper;         /* borrowed */
+    const struct targets *targets; /* borrowed; for the ticks */
     bool is_wall;
-    uint64_t period_ns;
-    uint64_t now_ns;                 /* of the tick in work; set by the owner */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    pid_t refused_pid; /* the first process that could not be stopped for lack of rights; 0: none */
-    pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
-    int error;         /* a sample was lost: a negative errno */
+    pid_t refused_pid;  /* the first process that could not be stopped for lack of rights; 0: none */
+    pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
+    int error;          /* a sample was lost: a negative errno */
+    uint64_t samples;   /* made so far, without the repetitions of kept ones */
+    uint64_t kept;      /* threads whose last sample is kept, */
+    uint64_t kept_from; /* and the sum of the ticks of those */
 };
 
 /* Has the tracer tell us of finished requests. Before the first start. */
@@ -45,9 +47,16 @@ void flights_start(struct flights *flights, struct thread *thread);
  * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack
  * is read, and its run time is the same before and after. A stack that needs registers which only a stop tells gets
  * those of its last stop, if that was in the same place. false: it runs, or has to be stopped for its registers and
- * `can_stop`; nothing was taken then. Its process has a space and a map.
+ * `can_stop`; nothing was taken then. Its process has a space and a map. Else the sample is kept: until the thread runs
+ * it needs no other.
  */
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop);
+
+/*
+ * The thread, whose last sample was kept, has run or is gone: the ticks since then, up to this one or the one before,
+ * are added. Does nothing for others. The item is in the queue before the thread's next one.
+ */
+void flights_end_keep(struct flights *flights, struct thread *thread, bool with_this_tick);
 
 /*
  * A later tick finds the thread still in flight. It has executed nothing since it was asked, so its stack is that of
@@ -60,6 +69,9 @@ void flights_fail(struct flights *flights, struct thread *thread, enum failure f
 
 /* The thread is freed while its stop is still to come. */
 void flights_forget(struct flights *flights, const struct thread *thread);
+
+/* Made so far, all repetitions included. */
+uint64_t flights_samples(const struct flights *flights);
 
 /* The process leaves its space: the unwinder is told when nothing of it is in flight any more. */
 void flights_end_space(struct flights *flights, struct process *process);

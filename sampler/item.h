@@ -31,6 +31,7 @@ const char *failure_name(enum failure failure); /* for counters: "timeout", ... 
 
 enum item_kind {
     ITEM_SAMPLE,
+    ITEM_REPEAT,   /* more ticks of the thread's last sample: only `thread`, `time_ns` of the last, `count` and `ns` */
     ITEM_SPACE_END /* nothing of this space comes any more */
 };
 

@@ -28,7 +28,6 @@ struct pipeline {
     size_t buffer_total;
     bool running; /* the thread is to be joined */
     bool stopping;
-    atomic_uint_fast64_t samples;
     int error;
 
     /* The unwinding thread's. */
@@ -164,13 +163,17 @@ static int work(struct pipeline *pipeline, struct item *item)
             snapfile_end_space(snapfile, item->space);
         return 0;
     }
+    if (item->kind == ITEM_REPEAT) {
+        if (snapfile)
+            snapfile_repeat(snapfile, item);
+        return digest_repeat(&pipeline->digest, item);
+    }
     struct memory_reader target = {.read = read_target, .context = item->space};
     struct memory_reader reader = snapfile ? snapfile_reader(snapfile, item->space, &target) : target;
     enum failure failure = item->failure;
     int error = digest_add(&pipeline->digest, item, &reader);
     if (snapfile)
         snapfile_add(snapfile, item, failure);
-    pipeline->samples += item->count;
     return error;
 }
 
@@ -226,11 +229,6 @@ int pipeline_stop(struct pipeline *pipeline)
 const struct digest_counters *pipeline_counters(const struct pipeline *pipeline)
 {
     return &pipeline->digest.counters;
-}
-
-uint64_t pipeline_samples(struct pipeline *pipeline)
-{
-    return pipeline->samples;
 }
 
 void pipeline_free(struct pipeline *pipeline)

@@ -32,7 +32,6 @@ void pipeline_give_back(struct pipeline *pipeline, struct item *item); /* unused
 /* Unwinds what is queued, ends the thread. Returns 0, or the first error that lost a sample (-ENOMEM). */
 int pipeline_stop(struct pipeline *pipeline);
 const struct digest_counters *pipeline_counters(const struct pipeline *pipeline); /* after pipeline_stop */
-uint64_t pipeline_samples(struct pipeline *pipeline);                             /* so far; any thread */
 void pipeline_free(struct pipeline *pipeline);
 
 #endif

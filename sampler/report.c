@@ -86,8 +86,12 @@ static int add_item(struct report *report, struct item *item)
         space_close(item->space);
         return 0;
     }
-    if (!options_want_thread(&report->options, item->thread->tid, item->comm))
+    if (item->kind == ITEM_REPEAT)
+        return digest_repeat(&report->digest, item);
+    if (!options_want_thread(&report->options, item->thread->tid, item->comm)) {
+        item->thread->outcome.is_known = false; /* its repetitions are not wanted either */
         return 0;
+    }
     if (item->failure == FAILURE_NONE)
         make_room(report, item->space);
     struct memory_reader reader = snapread_reader(report->read, item->space);

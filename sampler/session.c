@@ -173,7 +173,7 @@ static void draw_progress(const struct session *session)
     if (!session->shows_progress)
         return;
     fprintf(stderr, "\r\033[K%.1f s, %llu samples, %llu threads", (double)(clock_now_ns() - session->started_ns) / 1e9,
-            (unsigned long long)pipeline_samples(session->pipeline),
+            (unsigned long long)capture_samples_now(session->capture),
             (unsigned long long)capture_threads_now(session->capture));
 }
 

@@ -374,6 +374,19 @@ void snapfile_add(struct snapfile *file, const struct item *item, enum failure f
     end(file);
 }
 
+void snapfile_repeat(struct snapfile *file, const struct item *item)
+{
+    uint32_t thread = thread_number(file, item->thread);
+    if (file->error)
+        return;
+    struct strbuf *out = begin(file, SNAP_REPEAT);
+    wire_put_u32(out, thread);
+    wire_put_u64(out, item->time_ns);
+    wire_put_u64(out, item->count);
+    wire_put_u64(out, item->ns);
+    end(file);
+}
+
 void snapfile_end_space(struct snapfile *file, const struct space *space)
 {
     uint32_t number = pairmap_find(&file->space_numbers, space->number, 0);

@@ -28,6 +28,7 @@ struct memory_reader snapfile_reader(struct snapfile *file, const struct space *
 /* The item, after it was unwound (so that the code bytes that this took stand before it). `failure`: as it was before.
  */
 void snapfile_add(struct snapfile *file, const struct item *item, enum failure failure);
+void snapfile_repeat(struct snapfile *file, const struct item *item); /* an ITEM_REPEAT */
 void snapfile_end_space(struct snapfile *file, const struct space *space);
 
 /* What is known at the end only. */

@@ -14,7 +14,7 @@
 
 enum {
     SNAP_MAGIC_BYTES = 8,
-    SNAP_VERSION = 1,
+    SNAP_VERSION = 2,
     SNAP_PREAMBLE_BYTES = SNAP_MAGIC_BYTES + 8,
     SNAP_CHUNK_HEAD_BYTES = 8,
 
@@ -40,7 +40,8 @@ enum snap_chunk {
     SNAP_JIT,       /* lines of a space's perf map */
     SNAP_TOTAL,     /* CPU time of a thread */
     SNAP_COUNTERS,  /* the run's counters */
-    SNAP_END        /* the file is whole; nothing follows */
+    SNAP_END,       /* the file is whole; nothing follows */
+    SNAP_REPEAT     /* more ticks of a thread's last sample */
 };
 
 /* What an image is identified by when it is opened again. */

@@ -252,6 +252,20 @@ static int take_item(struct snapread *read, struct wire *wire, struct item *item
     return CHUNK_ITEM;
 }
 
+static int take_repeat(struct snapread *read, struct wire *wire, struct item *item)
+{
+    uint32_t thread = wire_get_u32(wire);
+    item->time_ns = wire_get_u64(wire);
+    item->count = wire_get_u64(wire);
+    item->ns = wire_get_u64(wire);
+    if (wire->failed || thread == 0 || thread > read->thread_count || item->count == 0 || item->count >= COUNT_LIMIT ||
+        item->ns >= TIME_LIMIT_NS)
+        return -EBADMSG;
+    item->kind = ITEM_REPEAT;
+    item->thread = read->threads[thread - 1];
+    return CHUNK_ITEM;
+}
+
 static int take_space_end(struct snapread *read, struct wire *wire, struct item *item)
 {
     uint32_t space = wire_get_u32(wire);
@@ -350,6 +364,8 @@ static int take_chunk(struct snapread *read, uint32_t kind, struct wire *wire, s
         return take_code(read, wire);
     case SNAP_ITEM:
         return take_item(read, wire, item);
+    case SNAP_REPEAT:
+        return take_repeat(read, wire, item);
     case SNAP_SPACE_END:
         return take_space_end(read, wire, item);
     case SNAP_JIT:
@@ -395,7 +411,7 @@ int snapread_next(struct snapread *read, struct item *ret_item, enum snapread_an
     for (;;) {
         struct item item = {0};
         struct wire wire;
-        uint32_t kind;
+        uint32_t kind = 0;
         int result = read_chunk(read, &kind, &wire);
         if (!result && kind == SNAP_END) {
             *ret_answer = SNAPREAD_WHOLE;
@@ -420,6 +436,12 @@ int snapread_next(struct snapread *read, struct item *ret_item, enum snapread_an
 
 /* ---- life ---- */
 
+/* The first had no repetitions. */
+static bool is_known_version(uint32_t version)
+{
+    return version == 1 || version == SNAP_VERSION;
+}
+
 bool snapread_is_magic(const void *bytes, size_t size)
 {
     return size >= SNAP_MAGIC_BYTES && memcmp(bytes, SNAP_MAGIC, SNAP_MAGIC_BYTES) == 0;
@@ -436,7 +458,7 @@ static int read_preamble(struct snapread *read)
     if (got != (ssize_t)sizeof(bytes))
         return -EBADMSG;
     struct wire wire = {.at = bytes + SNAP_MAGIC_BYTES, .end = bytes + sizeof(bytes)};
-    if (wire_get_u32(&wire) != SNAP_VERSION || wire_get_u32(&wire) != 0)
+    if (!is_known_version(wire_get_u32(&wire)) || wire_get_u32(&wire) != 0)
         return -ENOTSUP;
     read->at = sizeof(bytes);
     return 0;
@@ -445,7 +467,7 @@ static int read_preamble(struct snapread *read)
 static int read_run(struct snapread *read)
 {
     static const enum unwind_mode modes[] = {UNWIND_AUTO, UNWIND_FP, UNWIND_DWARF};
-    uint32_t kind;
+    uint32_t kind = 0;
     struct wire wire;
     int error = read_chunk(read, &kind, &wire);
     if (error)

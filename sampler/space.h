@@ -39,6 +39,7 @@ struct space {
     /* Set by the unwinding thread when an address lay in nothing known, taken by the capture thread: read the maps
      * again. */
     atomic_bool maps_stale;
+    atomic_bool wants_look; /* likewise: some thread of it wants another sample though it does not run */
 };
 
 /* Half-open range that is mapped and readable; stacks are found in them. */

@@ -17,6 +17,9 @@
 /* The first copy of a stack that nothing is known of; most stacks end earlier. */
 enum { FIRST_COPY_BYTES = 64 << 10 };
 
+/* In wall mode a tick stands for the time since the last one; but so many periods are a gap. */
+enum { GAP_PERIODS = 10 };
+
 /* Descriptors are given out from the lowest number on; this many at the end are not kept. */
 enum { SPARE_DESCRIPTORS = 32 };
 
@@ -39,6 +42,20 @@ int targets_init(struct targets *targets)
     return targets->by_tid ? 0 : -ENOMEM;
 }
 
+void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t period_ns)
+{
+    uint64_t passed_ns = targets->ticked_ns && now_ns > targets->ticked_ns ? now_ns - targets->ticked_ns : 0;
+    targets->tick++;
+    targets->last_wall_ns = targets->wall_ns;
+    targets->wall_ns += passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
+    targets->ticked_ns = now_ns;
+}
+
+void targets_skip_time(struct targets *targets, uint64_t now_ns)
+{
+    targets->ticked_ns = now_ns;
+}
+
 static void close_fd(int fd)
 {
     if (fd >= 0)
@@ -58,6 +75,7 @@ static void process_free(struct process *process)
     for (size_t i = 0; i < process->thread_count; i++)
         thread_free(process->threads[i]);
     free(process->threads);
+    gate_deinit(&process->gate);
     address_map_unref(process->map);
     close_fd(process->proc_fd);
     free(process);
@@ -244,10 +262,16 @@ static int thread_begin(struct thread *thread, bool is_new, double share_start)
         return -ESRCH;
     thread->is_wanted = true;
     thread->cpu_ns = is_new ? thread->last.run_ns : 0;
-    thread->counted_until_ns = clock_now_ns();
     cpushare_init(&thread->share, share_start, thread->has_schedstat ? thread->last.run_ns : 1, thread->last.wait_ns,
-                  thread->counted_until_ns);
+                  clock_now_ns());
     return 0;
+}
+
+static void swap_threads(struct process *process, size_t a, size_t b)
+{
+    struct thread *thread = process->threads[a];
+    process->threads[a] = process->threads[b];
+    process->threads[b] = thread;
 }
 
 int targets_add_thread(struct targets *targets, struct process *process, pid_t tid, bool is_new, double share_start)
@@ -263,17 +287,61 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
     if (!thread)
         return -ENOMEM;
     *thread = (struct thread){
-        .tid = tid, .process = process, .schedstat_fd = -1, .stat_fd = -1, .has_schedstat = targets->has_schedstat};
+        .tid = tid,
+        .process = process,
+        .schedstat_fd = -1,
+        .stat_fd = -1,
+        .has_schedstat = targets->has_schedstat,
+        .counted_tick = targets->tick,
+        .counted_wall_ns = targets->wall_ns,
+    };
     error = thread_begin(thread, is_new, share_start);
     if (error) {
         thread_free(thread);
         return error;
     }
     process->threads[process->thread_count++] = thread;
+    swap_threads(process, process->thread_count - 1, process->hot_count++);
     targets->by_tid[slot_of(targets, tid)] = thread;
     targets->thread_count++;
     targets->threads_seen++;
     return 0;
+}
+
+/* Whoever goes through them at this moment has seen those before it: what comes in its place is from behind. */
+static void drop_thread(struct process *process, size_t i)
+{
+    const struct thread *thread = process->threads[i];
+    if (thread->is_cold) {
+        process->cold_run_ns -= thread->cold_run_ns;
+    } else {
+        swap_threads(process, i, --process->hot_count);
+        i = process->hot_count;
+    }
+    swap_threads(process, i, --process->thread_count);
+}
+
+void process_sort_threads(struct process *process, bool all)
+{
+    for (size_t i = process->hot_count; all && i < process->thread_count; i++) {
+        struct thread *thread = process->threads[i];
+        if (thread->is_settled)
+            continue;
+        thread->is_cold = false;
+        process->cold_run_ns -= thread->cold_run_ns;
+        swap_threads(process, i, process->hot_count++);
+    }
+    for (size_t i = 0; i < process->hot_count;) {
+        struct thread *thread = process->threads[i];
+        if (!thread->is_settled) {
+            i++;
+            continue;
+        }
+        thread->is_cold = true;
+        thread->cold_run_ns = thread->last.run_ns;
+        process->cold_run_ns += thread->cold_run_ns;
+        swap_threads(process, i, --process->hot_count);
+    }
 }
 
 void targets_remove_thread(struct targets *targets, struct thread *thread)
@@ -281,7 +349,7 @@ void targets_remove_thread(struct targets *targets, struct thread *thread)
     struct process *process = thread->process;
     for (size_t i = 0; i < process->thread_count; i++) {
         if (process->threads[i] == thread) {
-            process->threads[i] = process->threads[--process->thread_count];
+            drop_thread(process, i);
             break;
         }
     }
@@ -305,6 +373,15 @@ void targets_remove_process(struct targets *targets, struct process *process)
     process_free(process);
 }
 
+static int take_schedstat(struct thread *thread, struct procfs_schedstat *ret)
+{
+    if (!thread->has_fresh)
+        return thread_read_schedstat(thread, ret);
+    thread->has_fresh = false;
+    *ret = thread->fresh;
+    return 0;
+}
+
 int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
 {
     struct procfs_schedstat now;
@@ -315,7 +392,7 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
         error = thread_read_stat(thread, &stat);
         return procfs_is_gone(error) ? -ESRCH : error;
     }
-    error = thread_read_schedstat(thread, &now);
+    error = take_schedstat(thread, &now);
     if (error) {
         *ret_moved = false;
         return procfs_is_gone(error) ? -ESRCH : error;
@@ -341,12 +418,36 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
 
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
 {
-    if (!must && process->thread_count > CHEAP_CLOCK_THREADS && now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
+    if (!must && !process->gate.has_timer && process->thread_count > CHEAP_CLOCK_THREADS &&
+        now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
         return;
     uint64_t cpu_ns = process_clock_ns(process->pid);
     if (cpu_ns > process->last_cpu_ns)
         process->last_cpu_ns = cpu_ns;
     process->cpu_read_ns = now_ns;
+}
+
+static uint64_t hash_place(const struct registers *registers)
+{
+    return hash_pair(registers->value[REGISTER_PC], registers->value[REGISTER_RSP]) | 1;
+}
+
+bool thread_is_stuck_at(const struct thread_shared *shared, const struct registers *registers)
+{
+    uint64_t place = hash_place(registers);
+    for (size_t i = 0; i < THREAD_STUCK_PLACES; i++)
+        if (shared->stuck_at[i] == place)
+            return true;
+    return false;
+}
+
+void thread_note_stuck(struct thread_shared *shared, const struct registers *registers)
+{
+    if (thread_is_stuck_at(shared, registers))
+        return;
+    for (size_t i = THREAD_STUCK_PLACES - 1; i > 0; i--)
+        shared->stuck_at[i] = shared->stuck_at[i - 1];
+    shared->stuck_at[0] = hash_place(registers);
 }
 
 struct thread_shared *thread_shared_ref(struct thread_shared *shared)

@@ -7,6 +7,7 @@
 #define SAMPLER_TARGETS_H
 
 #include "sampler/cpushare.h"
+#include "sampler/gate.h"
 #include "sampler/procfs.h"
 #include "sampler/space.h"
 #include "unwind/snapshot.h"
@@ -16,6 +17,21 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* What became of a thread's last sample, for those that repeat it (digest.c). */
+struct sample_outcome {
+    bool is_known;
+    bool is_unstopped;
+    bool is_inferred;
+    uint8_t kind;    /* enum sample_kind */
+    uint8_t failure; /* enum failure */
+    uint8_t end;     /* enum stack_end, without failure */
+    uint32_t thread_name;
+    uint32_t stack;
+};
+
+/* The last places are remembered in which a stop was needed. */
+enum { THREAD_STUCK_PLACES = 4 };
 
 /* What capture and unwinding both know of a thread; outlives it while snapshots of it are in work. Counted references.
  */
@@ -27,11 +43,16 @@ struct thread_shared {
     /* Where on its signal stack that of the interrupted code is written down (struct stack); 0: it has none so far. Set
      * by the capture thread and the unwinder. */
     atomic_uint_fast64_t interrupted_sp_at_avma;
-    /* Its stack could not be followed with the registers that can be read of a sleeping thread. Set by the unwinder. */
-    atomic_bool needs_stop;
-    bool in_profile;         /* the unwinding thread's, until it has ended */
-    uint32_t profile_thread; /* likewise */
-    uint32_t saved_number;   /* likewise: its number in the snapshot file; 0: none yet */
+    /* Where it slept (a hash of pc and stack pointer) when its stack could not be followed with the registers that can
+     * be read of a sleeping thread. Set by the unwinder. */
+    atomic_uint_fast64_t stuck_at[THREAD_STUCK_PLACES];
+    /* Its last sample may be better if it is taken again: a stop, a larger copy or newer maps would help. Set by the
+     * unwinder. */
+    atomic_bool wants_again;
+    bool in_profile;               /* the unwinding thread's, until it has ended */
+    uint32_t profile_thread;       /* likewise */
+    uint32_t saved_number;         /* likewise: its number in the snapshot file; 0: none yet */
+    struct sample_outcome outcome; /* likewise */
 };
 
 struct thread {
@@ -40,15 +61,25 @@ struct thread {
     int schedstat_fd; /* -1: too many descriptors; opened for each look */
     int stat_fd;
     struct procfs_schedstat last;
-    bool is_wanted;     /* by the user's choice of threads, as its name was at the last look */
-    uint64_t cpu_ns;    /* CPU time in the sampled interval, while wanted */
-    bool seen_off_cpu;  /* at the last look, which `last` is not younger than: equal counters mean the same stack */
-    bool has_schedstat; /* else nothing proves that it did not run, and a runnable tick counts whole */
-    bool is_zombie;     /* has ended; the main thread of a process stays so until the last one ends */
+    struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
+    bool has_fresh;
+    bool is_cold;         /* among the cold threads of its process */
+    bool is_settled;      /* needs no look until it runs: is to be among them */
+    uint64_t cold_run_ns; /* its part of the process's */
+    bool is_wanted;       /* by the user's choice of threads, as its name was at the last look */
+    uint64_t cpu_ns;      /* CPU time in the sampled interval, while wanted */
+    bool seen_off_cpu;    /* at the last look, which `last` is not younger than: equal counters mean the same stack */
+    bool has_schedstat;   /* else nothing proves that it did not run, and a runnable tick counts whole */
+    bool is_zombie;       /* has ended; the main thread of a process stays so until the last one ends */
     char comm[PROCFS_COMM_BYTES];
     struct cpushare share;
-    uint64_t counted_until_ns; /* wall mode: time before this is in the profile */
-    struct extent stack;       /* where its stack was last */
+    uint64_t counted_tick;    /* wall mode: ticks until this one are in the profile, */
+    uint64_t counted_wall_ns; /* and time of the targets' clock until this */
+    /* Its last sample, taken while it slept, is its stack until it runs again: ticks since then are added when that is
+     * over. */
+    bool is_kept;
+    unsigned reads;      /* samples taken of it since it ran last */
+    struct extent stack; /* where its stack was last */
     uint64_t samples;
     struct registers restarted_at; /* of the last stop that made a system call start again */
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
@@ -66,11 +97,16 @@ struct process {
     struct address_map *map; /* owned reference; NULL before the first look */
     uint64_t map_counter;
     uint64_t map_read_ns;
-    bool is_fork;            /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
-    uint64_t checked_ns;     /* the tick at which space and map were found to be those of now */
-    bool unreadable;         /* its memory may not be read (said once) */
-    struct thread **threads; /* owned */
+    bool is_fork;        /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
+    uint64_t checked_ns; /* the tick at which space and map were found to be those of now */
+    bool unreadable;     /* its memory may not be read (said once) */
+    /* Owned. First the hot ones, which are looked at at each tick; the others only when the gate does not say that none
+     * of them has run. */
+    struct thread **threads;
     size_t thread_count;
+    size_t hot_count;
+    uint64_t cold_run_ns; /* sum of the cold threads' run times at their last look */
+    struct gate gate;
     size_t thread_capacity;
     uint64_t first_cpu_ns; /* the process CPU clock when sampling of it began */
     uint64_t last_cpu_ns;
@@ -89,10 +125,22 @@ struct targets {
     uint64_t threads_seen;
     uint64_t threads_vanished;
     uint64_t processes_seen;
+    /* The time that wall mode's samples stand for: up to this tick, and up to the one before. */
+    uint64_t tick;
+    uint64_t wall_ns;
+    uint64_t last_wall_ns;
+    uint64_t ticked_ns; /* CLOCK_MONOTONIC of this tick */
 };
 
 int targets_init(struct targets *targets); /* 0 or -ENOMEM */
 void targets_deinit(struct targets *targets);
+
+/*
+ * A tick begins. It stands for the time since the last one; but a gap of many periods (the sampler or the machine was
+ * suspended) was nobody's to see, and counts as one.
+ */
+void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t period_ns);
+void targets_skip_time(struct targets *targets, uint64_t now_ns); /* until now is no tick's */
 
 struct process *targets_find_process(const struct targets *targets, pid_t pid); /* borrowed or NULL */
 struct thread *targets_find_thread(const struct targets *targets, pid_t tid);   /* borrowed or NULL */
@@ -109,6 +157,10 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
 /* The thread or process is gone. The thread is freed, the process too. */
 void targets_remove_thread(struct targets *targets, struct thread *thread);
 void targets_remove_process(struct targets *targets, struct process *process);
+
+/* Moves those that are settled to the cold threads, and the others away from them. `all`: else the cold ones are as
+ * they were. */
+void process_sort_threads(struct process *process, bool all);
 
 /*
  * One look: schedstat. *ret_moved: it ran since the last look, or may have. Updates `last`, cpu_ns and the share.
@@ -129,6 +181,10 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);
 
 /* Reads the process CPU clock: always when `must`, else not more often than it may cost. */
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must);
+
+/* The unwinder's: samples of the thread in this place need a stop. Any thread may ask. */
+void thread_note_stuck(struct thread_shared *shared, const struct registers *registers);
+bool thread_is_stuck_at(const struct thread_shared *shared, const struct registers *registers);
 
 struct thread_shared *thread_shared_ref(struct thread_shared *shared);
 void thread_shared_unref(struct thread_shared *shared);

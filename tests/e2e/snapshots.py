@@ -339,9 +339,9 @@ class Files(Case):
         self.refuse("not a regular file")
 
     def test_version_and_beginning(self):
-        self.write("snap", MAGIC + struct.pack("<II", 2, 0))
+        self.write("snap", MAGIC + struct.pack("<II", 3, 0))
         self.refuse("version")
-        for rest in (b"", struct.pack("<II", 1, 0), struct.pack("<IIII", 1, 0, 1, 48)):
+        for rest in (b"", struct.pack("<II", 1, 0), struct.pack("<II", 2, 0), struct.pack("<IIII", 1, 0, 1, 48)):
             self.write("snap", MAGIC + rest)
             self.refuse("damaged")
 

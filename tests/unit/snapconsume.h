@@ -13,14 +13,14 @@ static inline void count_warning(void *context, const char *text)
     ++*(int *)context;
 }
 
-struct outcome {
+struct consumed {
     size_t items;
     enum snapread_answer answer;
     uint64_t offset;
 };
 
 /* Reads all and makes a profile of it, as a report does. Returns what opening or reading returned. */
-static inline int consume(int fd, bool unwinds, struct outcome *ret)
+static inline int consume(int fd, bool unwinds, struct consumed *ret)
 {
     int warnings = 0;
     struct snapread *read;
@@ -30,7 +30,7 @@ static inline int consume(int fd, bool unwinds, struct outcome *ret)
     struct profile *profile = profile_new();
     struct digest digest;
     assert_int_equal(digest_init(&digest, snapread_run(read)->unwind, 64, profile), 0);
-    *ret = (struct outcome){0};
+    *ret = (struct consumed){0};
     for (;;) {
         struct item item;
         error = snapread_next(read, &item, &ret->answer);
@@ -40,6 +40,8 @@ static inline int consume(int fd, bool unwinds, struct outcome *ret)
         struct memory_reader reader = snapread_reader(read, item.space);
         if (item.kind == ITEM_SPACE_END)
             space_close(item.space);
+        else if (item.kind == ITEM_REPEAT)
+            assert_int_equal(digest_repeat(&digest, &item), 0);
         else if (unwinds)
             assert_int_equal(digest_add(&digest, &item, &reader), 0);
     }

@@ -144,10 +144,14 @@ static struct item make_item(struct world *world, size_t n)
     item.stack = (struct extent){STACK_AVMA, STACK_AVMA + 0x1000};
     const uint8_t *bytes = (const uint8_t *)world->stack;
     item.ranges[0] = (struct memory_range){.avma = STACK_AVMA + 0x100, .bytes = bytes, .size = STACK_BYTES};
-    item.ranges[1] =
-        (struct memory_range){.avma = 0x5000, .bytes = bytes + 8, .size = 8, .mapping_end_avma = 0x9000};
+    item.ranges[1] = (struct memory_range){.avma = 0x5000, .bytes = bytes + 8, .size = 8, .mapping_end_avma = 0x9000};
     item.range_count = 1 + n % 2;
     return item;
+}
+
+static struct item make_repeat(struct world *world)
+{
+    return (struct item){.kind = ITEM_REPEAT, .thread = &world->threads[1], .time_ns = 2000000, .count = 77, .ns = 88};
 }
 
 /* Code that is there, with another first byte each time, below JIT_AVMA + 0x80; and none above. */
@@ -173,6 +177,8 @@ static void save_samples(struct world *world, struct snapfile *file)
         snapfile_add(file, &item, item.failure);
     }
     snapfile_end_space(file, world->spaces[1]);
+    struct item repeat = make_repeat(world);
+    snapfile_repeat(file, &repeat);
 }
 
 static void set_totals(struct world *world)
@@ -328,6 +334,13 @@ static void test_round_trip(void **state)
     assert_int_equal(item.kind, ITEM_SPACE_END);
     assert_int_equal(item.space->pid, 101);
     assert_int_equal(snapread_next(read, &item, &answer), 0);
+    assert_int_equal(answer, SNAPREAD_ITEM);
+    assert_int_equal(item.kind, ITEM_REPEAT);
+    assert_int_equal(item.thread->tid, world.threads[1].tid);
+    assert_int_equal(item.time_ns, 2000000);
+    assert_int_equal(item.count, 77);
+    assert_int_equal(item.ns, 88);
+    assert_int_equal(snapread_next(read, &item, &answer), 0);
     assert_int_equal(answer, SNAPREAD_WHOLE);
     expect_end(read, &world);
     assert_int_equal(warnings, 0);
@@ -396,10 +409,10 @@ static void test_every_truncation(void **state)
     assert_int_equal(write_file(&world, world.fd), 0);
     struct stat st;
     assert_int_equal(fstat(world.fd, &st), 0);
-    size_t items = SAMPLES + 1;
+    size_t items = SAMPLES + 2; /* and the end of a space, and a repetition */
     for (off_t size = st.st_size; size >= 0; size--) {
         assert_int_equal(ftruncate(world.fd, size), 0);
-        struct outcome outcome;
+        struct consumed outcome;
         int error = consume(world.fd, false, &outcome);
         if (size < SNAP_MAGIC_BYTES) {
             assert_int_equal(error, -ENOMSG);
@@ -439,7 +452,7 @@ static void test_flips(void **state)
         for (int i = 0; i < FLIPS; i++)
             bad[SNAP_PREAMBLE_BYTES + rng_below(&rng, size - SNAP_PREAMBLE_BYTES)] = (uint8_t)rng_next(&rng);
         assert_int_equal(pwrite(world.fd, bad, size, 0), size);
-        struct outcome outcome;
+        struct consumed outcome;
         int error = consume(world.fd, true, &outcome);
         assert_true(error == 0 || error == -EBADMSG);
         if (!error)

@@ -126,6 +126,12 @@ static const struct bad_chunk {
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:5 z:100"}, /* five ranges */
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:0 8:0 4:2 z:1"},
     {SNAP_ITEM, "4:1 4:1 4:1 4:0 " ITEM_START " " NO_REGISTER " 4:1 8:ffffffffffffffff 8:0 4:2 z:2"},
+    {SNAP_REPEAT, "4:1 8:1 8:1"}, /* cut */
+    {SNAP_REPEAT, "4:0 8:1 8:1 8:0"},
+    {SNAP_REPEAT, "4:2 8:1 8:1 8:0"},
+    {SNAP_REPEAT, "4:1 8:1 8:0 8:0"},
+    {SNAP_REPEAT, "4:1 8:1 8:100000000 8:0"},
+    {SNAP_REPEAT, "4:1 8:1 8:1 8:ffffffffffffffff"},
     {SNAP_SPACE_END, "4:0"},
     {SNAP_SPACE_END, "4:2"},
     {SNAP_JIT, "4:2 s:1\n"},
@@ -160,7 +166,7 @@ static void put_prelude(struct strbuf *out)
     }
 }
 
-static int consume_bytes(const struct strbuf *bytes, struct outcome *ret)
+static int consume_bytes(const struct strbuf *bytes, struct consumed *ret)
 {
     int fd = memfd_create("snapshots", MFD_CLOEXEC);
     assert_true(fd >= 0);
@@ -176,7 +182,7 @@ static void test_impossible_chunks(void **state)
     for (size_t i = 0; i < sizeof(bad_chunks) / sizeof(bad_chunks[0]); i++) {
         struct strbuf file = {0};
         struct strbuf payload = {0};
-        struct outcome outcome;
+        struct consumed outcome;
         put_prelude(&file);
         size_t good_bytes = file.size;
         put_words(&payload, bad_chunks[i].words);
@@ -202,7 +208,7 @@ static void test_chunk_lengths(void **state)
         {1, SNAPREAD_CUT}, {1 << 30, SNAPREAD_CUT}, {(1 << 30) + 1, SNAPREAD_DAMAGED}, {UINT32_MAX, SNAPREAD_DAMAGED}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct strbuf file = {0};
-        struct outcome outcome;
+        struct consumed outcome;
         put_prelude(&file);
         wire_put_u32(&file, SNAP_ITEM);
         wire_put_u32(&file, cases[i].size);
@@ -215,7 +221,7 @@ static void test_chunk_lengths(void **state)
 
 static void expect_open(const struct strbuf *file, int wanted)
 {
-    struct outcome outcome;
+    struct consumed outcome;
     assert_int_equal(consume_bytes(file, &outcome), wanted);
 }
 
@@ -239,7 +245,9 @@ static void test_beginnings(void **state)
     struct strbuf file = {0};
     put_head(&file);
     put_run(&file, 0, 0, 1, 1);
-    file.data[SNAP_MAGIC_BYTES] = 2;
+    file.data[SNAP_MAGIC_BYTES] = 1; /* without repetitions, else the same */
+    expect_open(&file, 0);
+    file.data[SNAP_MAGIC_BYTES] = 3;
     expect_open(&file, -ENOTSUP);
     file.data[0] = 's';
     expect_open(&file, -ENOMSG);
@@ -252,7 +260,7 @@ static void test_beginnings(void **state)
     strbuf_deinit(&space);
     strbuf_deinit(&file);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    struct outcome outcome;
+    struct consumed outcome;
     assert_int_equal(consume(null, false, &outcome), -ENOMSG);
     close(null);
 }
