@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 need_build
 need_tests
 need linux-perf perf
+need libbpf-dev /usr/include/bpf/libbpf.h
 need clang clang
 need default-jdk javac
 need git git

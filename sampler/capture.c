@@ -333,6 +333,7 @@ static void last_look(struct capture *capture)
     if (!capture->result.refused_pid)
         capture->result.refused_pid = capture->flights.refused_pid;
     capture->result.foreign_pid = capture->flights.foreign_pid;
+    capture->result.bpf_reads = capture->flights.bpf_reads;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {
@@ -466,7 +467,8 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                         .pipeline = pipeline,
                                         .mapper = &capture->mapper,
                                         .targets = &capture->targets,
-                                        .is_wall = options->mode == MODE_WALL};
+                                        .is_wall = options->mode == MODE_WALL,
+                                        .may_bpf = options->bpf};
     capture->ended_fd = ended_fd;
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -528,6 +530,7 @@ void capture_free(struct capture *capture)
 {
     if (!capture)
         return;
+    flights_deinit(&capture->flights);
     account_deinit(&capture->result.account);
     mapper_deinit(&capture->mapper);
     targets_deinit(&capture->targets);

@@ -26,10 +26,11 @@ struct capture_result {
     uint64_t threads_vanished;
     uint64_t processes_seen;
     uint64_t execs;
-    pid_t refused_pid; /* the first process that could not be read or stopped for lack of rights; 0: none */
-    pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
-    int look_error;    /* some thread could not be looked at at some tick: a negative errno */
-    int error;         /* the thread gave up: a negative errno */
+    uint64_t bpf_reads; /* samples of sleeping threads whose registers came by BPF */
+    pid_t refused_pid;  /* the first process that could not be read or stopped for lack of rights; 0: none */
+    pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
+    int look_error;     /* some thread could not be looked at at some tick: a negative errno */
+    int error;          /* the thread gave up: a negative errno */
 };
 
 struct capture_target {

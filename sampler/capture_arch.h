@@ -14,6 +14,12 @@ struct capture_arch {
      * allocation.
      */
     int (*read_registers)(pid_t tid, struct registers *ret);
+
+    /*
+     * Those with which a thread entered the kernel, as the kernel itself keeps them (struct pt_regs); rax is not known.
+     * false: it runs code of another word size.
+     */
+    bool (*registers_at_entry)(const unsigned long long *words, struct registers *ret);
     /*
      * Looks through a stack's copy for the frame that the kernel makes for a signal handler on a stack of its own, and
      * says where in it the interrupted code's stack pointer is, which leads to another stack, and where the handler's

@@ -2,11 +2,42 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
+
+/* 64-bit code has this segment, on every x86-64 Linux. */
+enum { USER_CS = 0x33 };
+
+static struct registers convert(const struct user_regs_struct *regs)
+{
+    return (struct registers){
+        .value =
+            {
+                [REGISTER_RAX] = regs->rax,
+                [REGISTER_RDX] = regs->rdx,
+                [REGISTER_RCX] = regs->rcx,
+                [REGISTER_RBX] = regs->rbx,
+                [REGISTER_RSI] = regs->rsi,
+                [REGISTER_RDI] = regs->rdi,
+                [REGISTER_RBP] = regs->rbp,
+                [REGISTER_RSP] = regs->rsp,
+                [REGISTER_R8] = regs->r8,
+                [REGISTER_R9] = regs->r9,
+                [REGISTER_R10] = regs->r10,
+                [REGISTER_R11] = regs->r11,
+                [REGISTER_R12] = regs->r12,
+                [REGISTER_R13] = regs->r13,
+                [REGISTER_R14] = regs->r14,
+                [REGISTER_R15] = regs->r15,
+                [REGISTER_PC] = regs->rip,
+            },
+        .known = REGISTERS_ALL,
+    };
+}
 
 static int read_registers(pid_t tid, struct registers *ret)
 {
@@ -17,30 +48,19 @@ static int read_registers(pid_t tid, struct registers *ret)
     /* A thread in 32-bit code has 17 registers of 4 bytes. */
     if (buffer.iov_len != sizeof(regs))
         return -ENOEXEC;
-    *ret = (struct registers){
-        .value =
-            {
-                [REGISTER_RAX] = regs.rax,
-                [REGISTER_RDX] = regs.rdx,
-                [REGISTER_RCX] = regs.rcx,
-                [REGISTER_RBX] = regs.rbx,
-                [REGISTER_RSI] = regs.rsi,
-                [REGISTER_RDI] = regs.rdi,
-                [REGISTER_RBP] = regs.rbp,
-                [REGISTER_RSP] = regs.rsp,
-                [REGISTER_R8] = regs.r8,
-                [REGISTER_R9] = regs.r9,
-                [REGISTER_R10] = regs.r10,
-                [REGISTER_R11] = regs.r11,
-                [REGISTER_R12] = regs.r12,
-                [REGISTER_R13] = regs.r13,
-                [REGISTER_R14] = regs.r14,
-                [REGISTER_R15] = regs.r15,
-                [REGISTER_PC] = regs.rip,
-            },
-        .known = REGISTERS_ALL,
-    };
+    *ret = convert(&regs);
     return 0;
+}
+
+static bool registers_at_entry(const unsigned long long *words, struct registers *ret)
+{
+    struct user_regs_struct regs = {0};
+    memcpy(&regs, words, offsetof(struct user_regs_struct, fs_base));
+    if (regs.cs != USER_CS)
+        return false;
+    *ret = convert(&regs);
+    ret->known &= ~(1U << REGISTER_RAX); /* the number of the call, or its result so far */
+    return true;
 }
 
 /*
@@ -54,7 +74,6 @@ enum {
     UCONTEXT_RSP = 20,
     UCONTEXT_CS_GS_FS_SS = 23,
     UCONTEXT_WORDS = 24,
-    USER_CS = 0x33, /* 64-bit code, on every x86-64 Linux */
     LOOK_BYTES = 64 << 10,
     RED_ZONE_BYTES = 128 /* System V ABI, AMD64 supplement, 3.2.2: below the stack pointer, the function's */
 };
@@ -133,6 +152,7 @@ static bool restart_call(pid_t tid)
 
 const struct capture_arch capture_arch = {
     .read_registers = read_registers,
+    .registers_at_entry = registers_at_entry,
     .find_interrupted = find_interrupted,
     .restart_call = restart_call,
     .red_zone_bytes = RED_ZONE_BYTES,

@@ -101,6 +101,15 @@ static bool is_unstopped(const struct item *item)
     return item->registers.known != REGISTERS_ALL;
 }
 
+/*
+ * Of a sleeping thread the kernel tells no callee-saved registers; those of an earlier stop are without what a system
+ * call destroys, and BPF tells all but rax.
+ */
+static bool has_stopped_registers(const struct item *item)
+{
+    return registers_known(&item->registers, REGISTER_RBP) && !registers_known(&item->registers, REGISTER_RCX);
+}
+
 /* A sample of a sleeping thread, which stands until it runs: could it be better, now that the unwinder has seen it? */
 static void note_unstopped(const struct digest *digest, const struct item *item, bool is_in_place)
 {
@@ -149,7 +158,7 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     outcome->kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
     outcome->end = (uint8_t)digest->stack.end;
     outcome->is_unstopped = is_unstopped(item);
-    outcome->is_inferred = outcome->is_unstopped && registers_known(&item->registers, REGISTER_RBP);
+    outcome->is_inferred = has_stopped_registers(item);
     digest->counters.frames += digest->stack.count;
     learn(item->thread, &digest->stack, item);
     int error = add_frames(digest, item, &outcome->stack, &is_in_place);

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/fileio.h"
 #include "common/hash.h"
+#include "sampler/bpfregs.h"
 #include "sampler/stackcopy.h"
 
 #include <errno.h>
@@ -369,6 +370,23 @@ static void add_stopped_registers(const struct thread *thread, struct item *item
     item->registers.known &= ~changed;
 }
 
+/* What the kernel itself has of it, without a stop. */
+static bool add_kernel_registers(struct flights *flights, const struct thread *thread, struct item *item)
+{
+    struct registers told;
+    if (flights->may_bpf && !flights->bpfregs) {
+        flights->bpfregs = bpfregs_new();
+        flights->may_bpf = flights->bpfregs != NULL;
+    }
+    if (!flights->may_bpf || !bpfregs_read(flights->bpfregs, thread->tid, &told) ||
+        told.value[REGISTER_RSP] != item->registers.value[REGISTER_RSP] ||
+        told.value[REGISTER_PC] != item->registers.value[REGISTER_PC] || !has_not_run(thread))
+        return false;
+    item->registers = told;
+    flights->bpf_reads++;
+    return true;
+}
+
 /* false: it has no stack there, or ran. */
 static bool read_sleeping(const struct thread *thread, const struct procfs_syscall *call, struct item *item)
 {
@@ -406,7 +424,7 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     if (is_read && thread_is_stuck_at(shared, &item->registers)) {
         if (is_where_it_stopped(thread, item))
             add_stopped_registers(thread, item);
-        else
+        else if (!add_kernel_registers(flights, thread, item))
             is_read = !can_stop;
     }
     if (!is_read) {
@@ -468,6 +486,12 @@ void flights_count_again(struct flights *flights, struct thread *thread)
     flights->samples++;
     thread->in_flight->count++;
     thread->in_flight->ns += take_wall_ns(flights, thread);
+}
+
+void flights_deinit(struct flights *flights)
+{
+    bpfregs_free(flights->bpfregs);
+    flights->bpfregs = NULL;
 }
 
 void flights_attach(struct flights *flights)

@@ -27,15 +27,20 @@ struct flights {
     struct mapper *mapper;         /* borrowed */
     const struct targets *targets; /* borrowed; for the ticks */
     bool is_wall;
+    bool may_bpf;                    /* registers of sleeping threads by BPF are wanted, and were not refused */
+    struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
     pid_t refused_pid;  /* the first process that could not be stopped for lack of rights; 0: none */
     pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
     int error;          /* a sample was lost: a negative errno */
+    uint64_t bpf_reads; /* samples whose registers came by BPF */
     uint64_t samples;   /* made so far, without the repetitions of kept ones */
     uint64_t kept;      /* threads whose last sample is kept, */
     uint64_t kept_from; /* and the sum of the ticks of those */
 };
+
+void flights_deinit(struct flights *flights);
 
 /* Has the tracer tell us of finished requests. Before the first start. */
 void flights_attach(struct flights *flights);

@@ -36,6 +36,8 @@ static const char help[] =
     "                           dwarf: unwind information only (default auto)\n"
     "      --max-depth N        keep the N innermost frames (default 4096)\n"
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
+    "      --bpf auto|off       registers of sleeping threads by BPF, where built, permitted and needed (default "
+    "auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -65,6 +67,7 @@ const char *options_help(void)
 enum {
     OPT_MAX_DEPTH = 256,
     OPT_JITTER,
+    OPT_BPF,
     OPT_CHILDREN,
     OPT_NO_CHILDREN,
     OPT_VALUE,
@@ -84,6 +87,7 @@ static const struct option long_options[] = {
     {"unwind", required_argument, NULL, 'u'},
     {"max-depth", required_argument, NULL, OPT_MAX_DEPTH},
     {"jitter", required_argument, NULL, OPT_JITTER},
+    {"bpf", required_argument, NULL, OPT_BPF},
     {"children", no_argument, NULL, OPT_CHILDREN},
     {"no-children", no_argument, NULL, OPT_NO_CHILDREN},
     {"format", required_argument, NULL, 'f'},
@@ -211,6 +215,12 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         if (word < 0)
             return wrong(parse->error, "--jitter", value, "on or off");
         options->jitter = word == 1;
+        return true;
+    case OPT_BPF:
+        word = word_index(value, (const char *const[]){"off", "auto", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--bpf", value, "auto or off");
+        options->bpf = word == 1;
         return true;
     default:
         return false;
@@ -440,7 +450,8 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
 
 static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
-    *ret_options = (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .unwind = UNWIND_AUTO};
+    *ret_options =
+        (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .bpf = true, .unwind = UNWIND_AUTO};
     struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;

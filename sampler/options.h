@@ -35,6 +35,7 @@ struct options {
     bool unwind_given;
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
+    bool bpf; /* registers of sleeping threads may be read by it */
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
