@@ -8,6 +8,7 @@
 #include "sampler/account.h"
 #include "sampler/images.h"
 #include "sampler/options.h"
+#include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
@@ -28,8 +29,9 @@ struct capture_result {
     uint64_t execs;
     pid_t refused_pid; /* the first process that could not be read or stopped for lack of rights; 0: none */
     pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
-    int look_error;    /* some thread could not be looked at at some tick: a negative errno */
-    int error;         /* the thread gave up: a negative errno */
+    struct othertracer other_tracer; /* the first that was met in a process */
+    int look_error;                  /* some thread could not be looked at at some tick: a negative errno */
+    int error;                       /* the thread gave up: a negative errno */
 };
 
 struct capture_target {

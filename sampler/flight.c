@@ -108,13 +108,17 @@ static enum failure refusal(struct flights *flights, const struct thread *thread
     struct procfs_status status;
     if (has_ended(thread))
         return FAILURE_NONE;
-    if (thread_read_status(thread, &status) == 0 && status.tracer_pid)
+    if (thread_read_status(thread, &status) == 0 && status.tracer_pid) {
+        othertracer_note(&flights->other_tracer, thread, false, flights->now_ns);
         return FAILURE_TRACED;
+    }
     /* Nobody traces it now; but somebody may have a moment ago. Opening its memory asks for the same rights. */
     snprintf(path, sizeof(path), "task/%d/mem", (int)thread->tid);
     autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 || (errno != EACCES && errno != EPERM))
+    if (fd >= 0 || (errno != EACCES && errno != EPERM)) {
+        othertracer_note(&flights->other_tracer, thread, true, flights->now_ns);
         return FAILURE_TRACED;
+    }
     refuse(&flights->refused_pid, thread->process->pid);
     return FAILURE_NOT_ALLOWED;
 }

@@ -6,6 +6,7 @@
 #define SAMPLER_FLIGHT_H
 
 #include "sampler/mapper.h"
+#include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
 #include "sampler/targets.h"
 #include "sampler/tracer.h"
@@ -30,9 +31,10 @@ struct flights {
     uint64_t now_ns;                 /* of the tick in work; set by the owner */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    pid_t refused_pid; /* the first process that could not be stopped for lack of rights; 0: none */
-    pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
-    int error;         /* a sample was lost: a negative errno */
+    pid_t refused_pid;               /* the first process that could not be stopped for lack of rights; 0: none */
+    pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
+    struct othertracer other_tracer; /* the first that was met */
+    int error;                       /* a sample was lost: a negative errno */
 };
 
 /* Has the tracer tell us of finished requests. Before the first start. */

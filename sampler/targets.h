@@ -66,9 +66,11 @@ struct process {
     struct address_map *map; /* owned reference; NULL before the first look */
     uint64_t map_counter;
     uint64_t map_read_ns;
-    bool is_fork;            /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
-    uint64_t checked_ns;     /* the tick at which space and map were found to be those of now */
-    bool unreadable;         /* its memory may not be read (said once) */
+    bool is_fork;        /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
+    uint64_t checked_ns; /* the tick at which space and map were found to be those of now */
+    bool unreadable;     /* its memory may not be read (said once) */
+    pid_t traced_tid;    /* a thread of it that another tracer has, so we stay out; 0: none (othertracer.h) */
+    uint64_t tracer_looked_ns;
     struct thread **threads; /* owned */
     size_t thread_count;
     size_t thread_capacity;
