@@ -264,8 +264,12 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
     struct memory_range stack = {.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
     thread->stopped_at = request->registers;
     thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
-    if (request->restarted)
+    /* Not for longer than until the next stop: one that is elsewhere says that the call is over, and one that let EINTR
+     * through has ended it. A call without a timeout may be started again and again. */
+    if (request->restarted && !request->is_endless)
         thread->restarted_at = request->registers;
+    else
+        thread->restarted_at.known = 0;
 }
 
 /* The stack, and the one that its signal handler interrupted. */

@@ -50,7 +50,7 @@ struct thread {
     uint64_t counted_until_ns; /* wall mode: time before this is in the profile */
     struct extent stack;       /* where its stack was last */
     uint64_t samples;
-    struct registers restarted_at; /* of the last stop that made a system call start again */
+    struct registers restarted_at; /* of the last stop, if it made a system call start again that may have a timeout */
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;

@@ -53,6 +53,31 @@ class Storm(harness.Case):
         self.assertEqual({name: counts[name] for name in exact}, exact)
 
 
+class Kinds(harness.Case):
+    """sigkinds checks each signal's siginfo, order and handler's stack, and sends most only when the last one has come."""
+
+    EXACT = {"alarm": 500, "prof": 60, "timer": 800, "thread_timer": 800, "ping": 2000, "thread_queue": 4000, "signalfd": 4000,
+             "sigwait": 4000, "child": 200, "fpe": 300, "ill": 300, "segv": 300, "bus": 300, "step": 300, "sys": 300, "io": 500,
+             "wrong": 0, "first": "", "interrupted": 0, "missed": 0}
+
+    def kinds(self, mode):
+        with Target("sigkinds", stdin=subprocess.PIPE) as target:
+            with Sampler("-r", "1000", "-m", mode, "-o", self.path("profile"), "--stats", self.path("stats"), "-p",
+                         target.pid) as sampler:
+                target.process.stdin.write(b"\n")
+                status, output = target.end(60)
+                self.assert_ok(sampler.end())
+        self.assertEqual((status, harness.last_json(output)), (0, self.EXACT))
+        self.assertGreater(harness.read_stats(self.path("stats"))["stops"], 50)
+        self.assertGreater(harness.read_profile(self.path("profile")).containing("sigkinds_spin"), 0)
+
+    def test_cpu_mode(self):
+        self.kinds("cpu")
+
+    def test_wall_mode(self):
+        self.kinds("wall")
+
+
 class Stopped(harness.Case):
     def test_stopped_target_stays_stopped(self):
         for mode in ("wall", "cpu"):
