@@ -76,6 +76,31 @@ static int check_tracer(pid_t pid, pid_t tracer, struct strbuf *error)
     return -EPERM;
 }
 
+struct tracer_check {
+    int proc_fd;
+    pid_t tracer_pid;
+};
+
+static int find_tracer(void *context, pid_t tid)
+{
+    struct tracer_check *check = context;
+    char path[32];
+    struct procfs_status status;
+    snprintf(path, sizeof(path), "task/%d", (int)tid);
+    autoclose int fd = openat(check->proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && procfs_read_status(fd, &status) == 0)
+        check->tracer_pid = status.tracer_pid;
+    return check->tracer_pid != 0;
+}
+
+/* Who traces any of its threads; 0: nobody. */
+static pid_t tracer_of_any(int proc_fd)
+{
+    struct tracer_check check = {.proc_fd = proc_fd};
+    procfs_each_thread(proc_fd, find_tracer, &check);
+    return check.tracer_pid;
+}
+
 struct memory_check {
     int proc_fd;
     int error;
@@ -122,8 +147,9 @@ static int check(pid_t pid, int proc_fd, struct strbuf *error)
     }
     if (procfs_is_dead(proc_fd))
         return refuse(error, pid, -ESRCH, "a zombie; it has ended and waits for its parent");
-    if (status.tracer_pid)
-        return check_tracer(pid, status.tracer_pid, error);
+    pid_t tracer_pid = tracer_of_any(proc_fd);
+    if (tracer_pid)
+        return check_tracer(pid, tracer_pid, error);
     if (attach_is_foreign(proc_fd))
         return refuse(error, pid, -ENOEXEC, "a 32-bit program; only 64-bit ones are supported");
     return 0;

@@ -115,9 +115,7 @@ static bool prepare(struct capture *capture, const struct choice *choice)
     struct thread *thread = choice->thread;
     struct process *process = thread->process;
     enum failure failure = FAILURE_NONE;
-    if (choice->stat.state == 't')
-        failure = FAILURE_TRACED; /* never by us at this point */
-    else if (process->unreadable && choice->stat.image_hash == process->image_hash)
+    if (process->unreadable && choice->stat.image_hash == process->image_hash)
         failure = FAILURE_NOT_ALLOWED;
     else
         failure = refresh_process(capture, thread, choice->stat.image_hash);
@@ -172,6 +170,8 @@ static int consider_thread(struct capture *capture, struct thread *thread)
         return not_looked(capture, error);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
+    if (stat.state == 't')
+        othertracer_note(&capture->flights.other_tracer, thread, false, capture->now_ns);
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     thread->is_wanted = options_want_thread(capture->options, thread->tid, thread->comm);
     if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
@@ -257,6 +257,24 @@ static void consider_process(struct capture *capture, struct process *process)
 }
 
 /*
+ * Reads the thread if it can be read, else asks it to stop if that may be done. True: it was asked.
+ */
+static bool sample_choice(struct capture *capture, const struct choice *choice)
+{
+    struct thread *thread = choice->thread;
+    bool stays_out = othertracer_holds(thread->process, capture->now_ns);
+    bool would_stop = choice->stat.state != 'D'; /* that one would not before it is done */
+    bool can_stop = would_stop && !stays_out;
+    if (choice->stat.state != 'R' && flights_read(&capture->flights, thread, can_stop))
+        return false;
+    if (can_stop)
+        flights_start(&capture->flights, thread);
+    else
+        flights_fail(&capture->flights, thread, would_stop ? FAILURE_TRACED : FAILURE_UNINTERRUPTIBLE);
+    return can_stop;
+}
+
+/*
  * First everything that takes time, with nothing stopped; then the stops, a crowd at a time: more would stand still
  * while others are being read. Those that wait for a CPU may take their time; they are waited for half a period in all.
  */
@@ -272,17 +290,7 @@ static void sample_choices(struct capture *capture)
     tracer_watch_begin(capture->tracer);
     size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
-        struct thread *thread = capture->choices[i].thread;
-        char state = capture->choices[i].stat.state;
-        bool can_stop = state != 'D'; /* would not stop before it is done */
-        if (state != 'R' && flights_read(&capture->flights, thread, can_stop))
-            continue;
-        if (!can_stop) {
-            flights_fail(&capture->flights, thread, FAILURE_UNINTERRUPTIBLE);
-            continue;
-        }
-        flights_start(&capture->flights, thread);
-        if (i + 1 == ready || ++asked % CROWD)
+        if (!sample_choice(capture, &capture->choices[i]) || i + 1 == ready || ++asked % CROWD)
             continue;
         uint64_t before_ns = clock_now_ns();
         uint64_t wait_ns = patience_ns < CROWD_WAIT_NS ? patience_ns : CROWD_WAIT_NS;
@@ -334,6 +342,7 @@ static void last_look(struct capture *capture)
         capture->result.refused_pid = capture->flights.refused_pid;
     capture->result.foreign_pid = capture->flights.foreign_pid;
     capture->result.bpf_reads = capture->flights.bpf_reads;
+    capture->result.other_tracer = capture->flights.other_tracer;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {

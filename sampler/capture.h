@@ -8,6 +8,7 @@
 #include "sampler/account.h"
 #include "sampler/images.h"
 #include "sampler/options.h"
+#include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
@@ -31,6 +32,7 @@ struct capture_result {
     pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
     int look_error;     /* some thread could not be looked at at some tick: a negative errno */
     int error;          /* the thread gave up: a negative errno */
+    struct othertracer other_tracer; /* the first that was met in a process */
 };
 
 struct capture_target {

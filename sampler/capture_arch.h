@@ -32,10 +32,10 @@ struct capture_arch {
      * For a thread in ptrace-stop in which no signal is delivered: if its system call is one that the kernel ends with
      * EINTR because of that stop, though no handler runs (signal(7), "Interruption of system calls ... by stop
      * signals", and the calls that depend on a socket's or object's own timeout), makes the kernel start it again. If
-     * a handler runs after all, the call returns EINTR as it should. A finite timeout starts over. true: done. Three
-     * system calls at most.
+     * a handler runs after all, the call returns EINTR as it should. A finite timeout starts over; *ret_is_endless: it
+     * surely has none. true: done. Three system calls at most.
      */
-    bool (*restart_call)(pid_t tid);
+    bool (*restart_call)(pid_t tid, bool *ret_is_endless);
     /* How far below the stack pointer a function may keep data (the red zone). */
     uint64_t red_zone_bytes;
 };

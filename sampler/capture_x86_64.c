@@ -137,7 +137,29 @@ static bool is_interrupted_by_stops(uint64_t call)
     }
 }
 
-static bool restart_call(pid_t tid)
+/* Of those above, the ones that wait without a timeout, as their arguments say. */
+static bool waits_for_ever(const struct user_regs_struct *regs)
+{
+    switch (regs->orig_rax) {
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+        return (int32_t)regs->r10 < 0;
+    case SYS_epoll_pwait2:
+    case SYS_semtimedop:
+        return regs->r10 == 0;
+    case SYS_semop:
+        return true;
+    case SYS_rt_sigtimedwait:
+        return regs->rdx == 0;
+    case SYS_io_getevents:
+    case SYS_io_pgetevents:
+        return regs->r8 == 0;
+    default:
+        return false;
+    }
+}
+
+static bool restart_call(pid_t tid, bool *ret_is_endless)
 {
     /* include/linux/errno.h of the kernel; seen by tracers only. The kernel sets the program counter back itself. */
     enum { ERESTARTNOHAND = 514 };
@@ -146,6 +168,7 @@ static bool restart_call(pid_t tid)
     if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &buffer) < 0 || buffer.iov_len != sizeof(regs) ||
         (int64_t)regs.orig_rax < 0 || (int64_t)regs.rax != -EINTR || !is_interrupted_by_stops(regs.orig_rax))
         return false;
+    *ret_is_endless = waits_for_ever(&regs);
     regs.rax = (uint64_t)-ERESTARTNOHAND;
     return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &buffer) == 0;
 }

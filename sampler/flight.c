@@ -106,13 +106,17 @@ static enum failure refusal(struct flights *flights, const struct thread *thread
     struct procfs_status status;
     if (has_ended(thread))
         return FAILURE_NONE;
-    if (thread_read_status(thread, &status) == 0 && status.tracer_pid)
+    if (thread_read_status(thread, &status) == 0 && status.tracer_pid) {
+        othertracer_note(&flights->other_tracer, thread, false, flights->targets->ticked_ns);
         return FAILURE_TRACED;
+    }
     /* Nobody traces it now; but somebody may have a moment ago. Opening its memory asks for the same rights. */
     snprintf(path, sizeof(path), "task/%d/mem", (int)thread->tid);
     autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 || (errno != EACCES && errno != EPERM))
+    if (fd >= 0 || (errno != EACCES && errno != EPERM)) {
+        othertracer_note(&flights->other_tracer, thread, true, flights->targets->ticked_ns);
         return FAILURE_TRACED;
+    }
     refuse(&flights->refused_pid, thread->process->pid);
     return FAILURE_NOT_ALLOWED;
 }
@@ -259,8 +263,12 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
     struct memory_range stack = {.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
     thread->stopped_at = request->registers;
     thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
-    if (request->restarted)
+    /* Not for longer than until the next stop: one that is elsewhere says that the call is over, and one that let EINTR
+     * through has ended it. A call without a timeout may be started again and again. */
+    if (request->restarted && !request->is_endless)
         thread->restarted_at = request->registers;
+    else
+        thread->restarted_at.known = 0;
 }
 
 /* The stack, and the one that its signal handler interrupted. */

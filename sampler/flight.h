@@ -6,6 +6,7 @@
 #define SAMPLER_FLIGHT_H
 
 #include "sampler/mapper.h"
+#include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
 #include "sampler/targets.h"
 #include "sampler/tracer.h"
@@ -31,13 +32,14 @@ struct flights {
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    pid_t refused_pid;  /* the first process that could not be stopped for lack of rights; 0: none */
-    pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
-    int error;          /* a sample was lost: a negative errno */
-    uint64_t bpf_reads; /* samples whose registers came by BPF */
-    uint64_t samples;   /* made so far, without the repetitions of kept ones */
-    uint64_t kept;      /* threads whose last sample is kept, */
-    uint64_t kept_from; /* and the sum of the ticks of those */
+    pid_t refused_pid;               /* the first process that could not be stopped for lack of rights; 0: none */
+    pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
+    int error;                       /* a sample was lost: a negative errno */
+    uint64_t bpf_reads;              /* samples whose registers came by BPF */
+    uint64_t samples;                /* made so far, without the repetitions of kept ones */
+    uint64_t kept;                   /* threads whose last sample is kept, */
+    uint64_t kept_from;              /* and the sum of the ticks of those */
+    struct othertracer other_tracer; /* the first that was met */
 };
 
 void flights_deinit(struct flights *flights);

@@ -47,6 +47,7 @@ struct session {
     uint64_t started_ns;
     uint64_t symbol_ns;
     bool shows_progress;
+    bool quits;         /* SIGQUIT came while sampling: no profile, and an end by it */
     bool captured;      /* the capture thread has ended */
     bool program_ended; /* its exit was seen, not yet reaped or reaped by the tracer */
     bool program_reaped;
@@ -222,6 +223,10 @@ static bool handle_signals(struct session *session)
         if (signal == SIGTSTP) {
             stop_self(session);
             continue;
+        }
+        if (signal == SIGQUIT) {
+            session->quits = true;
+            return true;
         }
         pass_on(session, signal);
         ends = true;
@@ -507,6 +512,8 @@ static int prepare(struct session *session)
      */
     fileio_raise_limit();
     error = signals_init(&session->signals);
+    if (!error)
+        error = signals_hold_quit(&session->signals);
     if (error)
         tell(session, "cannot set up signals: %s", strerror(-error));
     return error;
@@ -531,8 +538,12 @@ static int run(struct session *session)
     } else {
         watch_sampling(session);
         stop_sampling(session);
-        status = finish_profile(session);
     }
+    signals_allow_quit();
+    if (session->quits)
+        return STATUS_TROUBLE;
+    if (!error)
+        status = finish_profile(session);
     return options->program ? wait_for_program(session) : status;
 }
 
@@ -572,5 +583,7 @@ int session_run(const struct options *options)
     };
     int status = run(&session);
     session_deinit(&session);
+    if (session.quits)
+        signals_quit();
     return status;
 }

@@ -37,6 +37,7 @@ int signals_init(struct signals *signals)
         return -errno;
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) < 0)
         return -errno;
+    signals->read_set = read_set;
     signals->fd = signalfd(-1, &read_set, SFD_CLOEXEC | SFD_NONBLOCK);
     return signals->fd < 0 ? -errno : 0;
 }
@@ -48,14 +49,40 @@ void signals_deinit(struct signals *signals)
     signals->fd = -1;
 }
 
+static void mask_one(int how, int signal)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    pthread_sigmask(how, &one, NULL);
+}
+
 void signals_stop_self(void)
 {
-    sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTSTP);
     raise(SIGTSTP);
-    pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
-    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    mask_one(SIG_UNBLOCK, SIGTSTP);
+    mask_one(SIG_BLOCK, SIGTSTP);
+}
+
+int signals_hold_quit(struct signals *signals)
+{
+    if (is_ignored(SIGQUIT))
+        return 0;
+    mask_one(SIG_BLOCK, SIGQUIT);
+    sigaddset(&signals->read_set, SIGQUIT);
+    return signalfd(signals->fd, &signals->read_set, 0) < 0 ? -errno : 0;
+}
+
+void signals_allow_quit(void)
+{
+    mask_one(SIG_UNBLOCK, SIGQUIT);
+}
+
+void signals_quit(void)
+{
+    raise(SIGQUIT);
+    signals_allow_quit();
+    _exit(128 + SIGQUIT); /* not reached */
 }
 
 int signals_next(struct signals *signals)
@@ -63,7 +90,7 @@ int signals_next(struct signals *signals)
     struct signalfd_siginfo info;
     if (read(signals->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return 0;
-    if (info.ssi_signo != SIGTSTP)
+    if (info.ssi_signo != SIGTSTP && info.ssi_signo != SIGQUIT)
         signals->received++;
     return (int)info.ssi_signo;
 }

@@ -6,9 +6,12 @@
 #ifndef SAMPLER_SIGNALS_H
 #define SAMPLER_SIGNALS_H
 
+#include <signal.h>
+
 struct signals {
-    int fd;       /* a signalfd, non-blocking */
-    int received; /* SIGINT, SIGTERM and SIGHUP so far */
+    int fd;            /* a signalfd, non-blocking */
+    int received;      /* SIGINT, SIGTERM and SIGHUP so far */
+    sigset_t read_set; /* by fd */
 };
 
 int signals_init(struct signals *signals); /* 0 or a negative errno */
@@ -18,7 +21,17 @@ void signals_deinit(struct signals *signals);
  * continue us. For SIGTSTP. */
 void signals_stop_self(void);
 
-/* The next signal (SIGINT, SIGTERM, SIGHUP, SIGTSTP), or 0 when there is none. */
+/*
+ * SIGQUIT is read as the others are from signals_hold_quit on, which is called before there are other threads; after
+ * signals_allow_quit it ends us by its own action again, at once. Unless it is ignored.
+ */
+int signals_hold_quit(struct signals *signals); /* 0 or a negative errno */
+void signals_allow_quit(void);
+
+/* Ends the sampler as the SIGQUIT that was read would have. Does not return. */
+_Noreturn void signals_quit(void);
+
+/* The next signal (SIGINT, SIGTERM, SIGHUP, SIGTSTP, a held SIGQUIT), or 0 when there is none. */
 int signals_next(struct signals *signals);
 
 #endif

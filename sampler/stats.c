@@ -127,6 +127,21 @@ static double seconds(uint64_t ns)
     return (double)ns / (double)NS_PER_SEC;
 }
 
+static void add_other_tracer(const struct stats *stats, struct strbuf *text)
+{
+    const struct othertracer *other = &stats->capture->other_tracer;
+    uint64_t failed = stats->pipeline->failed[FAILURE_TRACED];
+    if (!other->target_pid)
+        return;
+    strbuf_addf(text, "%d was traced by ", (int)other->target_pid);
+    if (other->pid)
+        strbuf_addf(text, "PID %d (%s)", (int)other->pid, other->comm[0] ? other->comm : "?");
+    else
+        strbuf_adds(text, "another process");
+    strbuf_addf(text, " meanwhile and was not stopped then: %llu samples without a stack\n",
+                (unsigned long long)failed);
+}
+
 void stats_summary(const struct stats *stats, struct strbuf *ret_text)
 {
     const struct capture_result *capture = stats->capture;
@@ -144,6 +159,7 @@ void stats_summary(const struct stats *stats, struct strbuf *ret_text)
     strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,
                 (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
                 (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
+    add_other_tracer(stats, ret_text);
     if (capture->ticker.missed * 100 > capture->ticker.ticks)
         strbuf_addf(ret_text, "%.2f s without a tick%s\n", (double)capture->ticker.missed / stats->options->rate_hz,
                     stats->options->mode == MODE_CPU && !stats->options->output.value_ns

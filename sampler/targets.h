@@ -81,7 +81,7 @@ struct thread {
     unsigned reads;      /* samples taken of it since it ran last */
     struct extent stack; /* where its stack was last */
     uint64_t samples;
-    struct registers restarted_at; /* of the last stop that made a system call start again */
+    struct registers restarted_at; /* of the last stop, if it made a system call start again that may have a timeout */
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;
@@ -100,6 +100,8 @@ struct process {
     bool is_fork;        /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
     uint64_t checked_ns; /* the tick at which space and map were found to be those of now */
     bool unreadable;     /* its memory may not be read (said once) */
+    pid_t traced_tid;    /* a thread of it that another tracer has, so we stay out; 0: none (othertracer.h) */
+    uint64_t tracer_looked_ns;
     /* Owned. First the hot ones, which are looked at at each tick; the others only when the gate does not say that none
      * of them has run. */
     struct thread **threads;

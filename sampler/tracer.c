@@ -279,10 +279,13 @@ static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *r
     if (request && (request->registers.value[REGISTER_RAX] != (uint64_t)-EINTR ||
                     is_same_call(&request->registers, &request->restarted_at)))
         return;
-    bool restarted = capture_arch.restart_call(tid);
+    bool is_endless = false;
+    bool restarted = capture_arch.restart_call(tid, &is_endless);
     tracer->counters.eintr_restarted += restarted;
-    if (request)
-        request->restarted = restarted;
+    if (!request)
+        return;
+    request->restarted = restarted;
+    request->is_endless = is_endless;
 }
 
 static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)

@@ -64,8 +64,9 @@ struct tracer_request {
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
     /*
-     * The registers of the stop after which a system call of this thread was started again; none known: never. The same
-     * call in the same place is not started again a second time, since its timeout would never be over.
+     * The registers of this thread's last stop, if a system call that may have a timeout was started again after it;
+     * else none known. The same call in the same place is not started again a second time: the timeout might never be
+     * over.
      */
     struct registers restarted_at;
 
@@ -80,6 +81,7 @@ struct tracer_request {
     uint64_t other_avma;
     size_t other_bytes; /* 0: there is no other stack */
     bool restarted;     /* the system call that the stop has ended was started again */
+    bool is_endless;    /* and that one has no timeout */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */

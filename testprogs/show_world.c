@@ -8,19 +8,25 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <termios.h>
 
 extern char **environ;
 
 static void show_status(void)
 {
-    static const char *const wanted[] = {"SigPnd:", "ShdPnd:", "SigBlk:",     "SigIgn:",  "SigCgt:",    "CapInh:",
-                                         "CapPrm:", "CapEff:", "NoNewPrivs:", "Seccomp:", "TracerPid:", "Umask:"};
-    char line[256];
+    static const char *const wanted[] = {
+        "SigPnd:",     "ShdPnd:",       "SigBlk:",          "SigIgn:",      "SigCgt:",
+        "CapInh:",     "CapPrm:",       "CapEff:",          "CapBnd:",      "CapAmb:",
+        "NoNewPrivs:", "Seccomp:",      "Seccomp_filters:", "TracerPid:",   "Umask:",
+        "Groups:",     "Cpus_allowed:", "Mems_allowed:",    "THP_enabled:", "Speculation_Store_Bypass:",
+        "Threads:"};
+    char line[4096];
     FILE *status = fopen("/proc/self/status", "re");
     if (status == NULL)
         fail("/proc/self/status");
@@ -29,6 +35,39 @@ static void show_status(void)
             if (strncmp(line, wanted[i], strlen(wanted[i])) == 0)
                 fputs(line, stdout);
     fclose(status);
+}
+
+/* A short file, or what a link says. */
+static void show_file(const char *path)
+{
+    char text[4096] = "?";
+    ssize_t size = readlink(path, text, sizeof text - 1);
+    int fd = size < 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        size = read(fd, text, sizeof text - 1);
+        close(fd);
+    }
+    text[size > 0 ? size : 1] = '\0';
+    printf("%s: %s\n", path, text);
+}
+
+static void show_files(void)
+{
+    static const char *const paths[] = {
+        "/proc/self/oom_score_adj", "/proc/self/coredump_filter", "/proc/self/cgroup",  "/proc/self/loginuid",
+        "/proc/self/sessionid",     "/proc/self/autogroup",       "/proc/self/root",    "/proc/self/ns/user",
+        "/proc/self/ns/pid",        "/proc/self/ns/mnt",          "/proc/self/ns/net",  "/proc/self/ns/cgroup",
+        "/proc/self/ns/ipc",        "/proc/self/ns/uts",          "/proc/self/ns/time", "/proc/self/attr/current",
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        show_file(paths[i]);
+}
+
+static void show_terminal(void)
+{
+    struct termios terminal;
+    if (tcgetattr(0, &terminal) == 0)
+        printf("terminal: %x %x %x %x\n", terminal.c_iflag, terminal.c_oflag, terminal.c_cflag, terminal.c_lflag);
 }
 
 static void show_descriptors(void)
@@ -62,6 +101,24 @@ static void show_scheduling(void)
             if (CPU_ISSET(i, &cpus))
                 printf("cpu: %d\n", i);
     printf("timer slack: %d\n", prctl(PR_GET_TIMERSLACK));
+    /* struct sched_attr, which glibc 2.36 does not tell of: size, policy, flags, nice, priority, runtime, … */
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t times[3];
+        uint32_t clamps[2];
+    } attributes = {.size = 0};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0)
+        printf("scheduling: policy %u flags %llu nice %d priority %u runtime %llu clamps %u %u\n", attributes.policy,
+               (unsigned long long)attributes.flags, attributes.nice, attributes.priority,
+               (unsigned long long)attributes.times[0], attributes.clamps[0], attributes.clamps[1]);
+    enum { IOPRIO_WHO_PROCESS = 1 };
+    printf("I/O priority: %ld\n", syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0));
+    int memory_policy = -1;
+    syscall(SYS_get_mempolicy, &memory_policy, NULL, 0, NULL, 0);
+    printf("memory policy: %d\n", memory_policy);
 }
 
 int main(int argc, char **argv)
@@ -69,6 +126,8 @@ int main(int argc, char **argv)
     int death_signal = -1;
     prctl(PR_GET_PDEATHSIG, &death_signal);
     show_status();
+    show_files();
+    show_terminal();
     show_descriptors();
     printf("process group: %d\nsession: %d\nforeground group: %d\n", (int)getpgrp(), (int)getsid(0), (int)tcgetpgrp(0));
     show_limits();
@@ -77,16 +136,22 @@ int main(int argc, char **argv)
            personality(0xffffffff));
     int subreaper = -1;
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
-    printf("%d\nuid: %d %d\ngid: %d %d\n", subreaper, (int)getuid(), (int)geteuid(), (int)getgid(), (int)getegid());
+    int tsc = -1;
+    prctl(PR_GET_TSC, &tsc);
+    printf("%d\nsecurebits: %d\nkeeps capabilities: %d\nhuge pages off: %d\ntsc: %d\nsecure mode: %lu\n", subreaper,
+           prctl(PR_GET_SECUREBITS), prctl(PR_GET_KEEPCAPS), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), tsc,
+           getauxval(AT_SECURE));
+    printf("uid: %d %d\ngid: %d %d\n", (int)getuid(), (int)geteuid(), (int)getgid(), (int)getegid());
     char directory[4096];
     printf("directory: %s\n", getcwd(directory, sizeof directory) != NULL ? directory : "?");
     struct itimerval timer;
     for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++)
         if (getitimer((__itimer_which_t)which, &timer) == 0)
             printf("timer %d: %ld\n", which, (long)timer.it_value.tv_sec);
+    printf("file: %s\n", (const char *)getauxval(AT_EXECFN));
     for (int i = 0; i < argc; i++)
-        printf("argument: %s\n", argv[i]);
+        printf("argument: %zu bytes %s\n", strlen(argv[i]), argv[i]);
     for (char **variable = environ; *variable != NULL; variable++)
-        printf("environment: %s\n", *variable);
+        printf("environment: %zu bytes %s\n", strlen(*variable), *variable);
     return 0;
 }

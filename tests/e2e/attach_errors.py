@@ -70,6 +70,28 @@ class Errors(harness.Case):
             tracer.kill()
             harness.assert_healthy(target.pid, "R")
 
+    def test_another_thread_is_traced(self):
+        """Whoever has one of its threads is in the middle of something: not only the main thread is asked."""
+        with Target("spinners", 2) as target:
+            tid = max(harness.tasks(target.pid))
+            with Target("tracer_holder", tid) as tracer:
+                self.refuse(target.pid, "traced", str(tracer.pid), "tracer_holder")
+                self.assertEqual(harness.status(target.pid, tid)["TracerPid"], str(tracer.pid))
+
+    def test_traced_by_gdb(self):
+        if shutil.which("gdb") is None:
+            return
+        command = ["gdb", "-nx", "-q", "-batch", "-ex", "echo here\\n", "-ex", "shell read end", "-p"]
+        with Target("chain_fp") as target:
+            with subprocess.Popen([*command, str(target.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, bufsize=0) as gdb:
+                while harness.read_line(gdb.stdout) != "here":
+                    pass
+                self.refuse(target.pid, "traced", str(gdb.pid), "gdb")
+                self.assertEqual(harness.status(target.pid)["TracerPid"], str(gdb.pid))
+                gdb.communicate(b"\n", timeout=harness.LIMIT)
+            harness.assert_healthy(target.pid, "R")
+
     def test_traced_by_strace(self):
         if shutil.which("strace") is None:
             return  # the case above is the same; this one is with the tool that people use

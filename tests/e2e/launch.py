@@ -1,7 +1,9 @@
 """Launching a program: its status, its streams, its world, and what ends the sampling."""
 
+import ctypes
 import os
 import pty
+import re
 import resource
 import select
 import signal
@@ -98,20 +100,25 @@ class Streams(harness.Case):
 
 
 class World(harness.Case):
-    """show_world prints the same with and without the sampler."""
+    """show_world prints the same under the sampler as after a plain fork and exec."""
 
-    def compare(self, preexec=None, **options):
+    def compare(self, preexec=None, process_group_differs=False, **options):
         stdout = self.path("world")
         texts = []
-        for prefix in ([], [harness.SAMPLER, "-q", "-o", self.path("profile"), "--"]):
+        for prefix in ([program("plainly")], [harness.SAMPLER, "-q", "-o", self.path("profile"), "--"]):
             with open(stdout, "wb") as out, open(self.path("errors"), "wb") as err:
                 done = subprocess.run([*prefix, program("show_world"), "an argument", ""], stdin=subprocess.DEVNULL, stdout=out,
                                       stderr=err, preexec_fn=preexec, timeout=harness.LIMIT, check=False, **options)
             self.assertEqual(done.returncode, 0)
             with open(stdout, encoding="utf-8", errors="surrogateescape") as out:
-                texts.append(out.read().splitlines())
-        self.assertGreater(len(texts[0]), 30)
-        self.assertEqual(texts[0], texts[1])
+                text = out.read()
+            if process_group_differs:
+                text, count = re.subn(r"(?m)^process group: [0-9]+$", "process group: of the launcher", text)
+                self.assertEqual(count, 1)
+            texts.append(text.split("\n"))
+        self.assertGreater(len(texts[0]), 60)
+        self.assertEqual(*texts)
+        return texts[1]
 
     def facts_but_output(self, name):
         with open(self.path(name), encoding="utf-8", errors="surrogateescape") as file:
@@ -131,12 +138,49 @@ class World(harness.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             harness.prctl(29, 123456)  # PR_SET_TIMERSLACK
-        self.compare(preexec=special, restore_signals=False, env={"PATH": "/usr/bin:/bin", "ONLY": "a=b c"}, cwd="/")
+        lines = self.compare(preexec=special, restore_signals=False, env={"PATH": "/usr/bin:/bin", "ONLY": "a=b c"}, cwd="/")
+        for line in ("SigBlk:\t0000001000000800", "nice: 5", "timer slack: 123456", "rlimit 7: 200 300", "Umask:\t0077",
+                     "directory: /", "environment: 10 bytes ONLY=a=b c"):
+            self.assertIn(line, lines)  # it was special indeed
+
+    def test_more_special(self):
+        """What only few programs change; each as far as it may be changed here."""
+        libc = ctypes.CDLL(None)
+
+        def write(path, text):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+
+        def special():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGUSR1])
+            os.kill(os.getpid(), signal.SIGUSR2)  # pending, which a child does not inherit
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            libc.syscall(251, 1, 0, 2 << 13 | 7)  # ioprio_set(IOPRIO_WHO_PROCESS, 0, best effort, 7)
+            libc.syscall(238, 3, (ctypes.c_ulong * 1)(1), 64)  # set_mempolicy(MPOL_INTERLEAVE, node 0)
+            write("/proc/self/oom_score_adj", "300")
+            write("/proc/self/coredump_filter", "0x1f")
+            libc.personality(0x0040000)  # ADDR_NO_RANDOMIZE
+            harness.prctl(1, signal.SIGUSR1)  # PR_SET_PDEATHSIG: a child does not inherit it
+            harness.prctl(41, 1)  # PR_SET_THP_DISABLE
+            harness.prctl(28, 1 << 5)  # PR_SET_SECUREBITS: SECBIT_KEEP_CAPS_LOCKED; for root
+            harness.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
+            signal.setitimer(signal.ITIMER_REAL, 1000)  # nor this
+            for limit, value in ((resource.RLIMIT_STACK, 4 << 20), (resource.RLIMIT_MEMLOCK, 16384), (resource.RLIMIT_MSGQUEUE, 100000)):
+                resource.setrlimit(limit, (value, value))
+            os.setpgid(0, 0)
+        with open(self.path("passed"), "wb") as passed:
+            lines = self.compare(preexec=special, pass_fds=[passed.fileno()], process_group_differs=True,
+                                 env={"PATH": "/usr/bin:/bin", "EMPTY": "", "BYTES": b"\xff\x01\n;", "A": "x" * 100000})
+        # Personality, I/O priority and memory policy may be forbidden, then they are compared as they are.
+        for line in ("policy: 3", "/proc/self/oom_score_adj: 300", "/proc/self/coredump_filter: 0000001f", "death signal: 0",
+                     "huge pages off: 1", "NoNewPrivs:\t1", "timer 0: 0", "ShdPnd:\t0000000000000000",
+                     f"rlimit 3: {4 << 20} {4 << 20}"):
+            self.assertIn(line, lines)
 
     def test_closed_descriptors(self):
-        def closed():
-            os.close(0)
-        self.compare(preexec=closed)
+        for numbers in ([0], [2], [0, 2]):
+            with self.subTest(closed=numbers):
+                self.compare(preexec=lambda numbers=numbers: [os.close(number) for number in numbers])
 
     def test_own_process_group(self):
         """The group is the caller's, whatever it is: here that of a shell in a session of its own, on a terminal."""

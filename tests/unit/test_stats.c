@@ -278,6 +278,16 @@ static void test_summary(void **state)
         if (!strstr(text.data, told[i]))
             fail_msg("'%s' is not in: %s", told[i], text.data);
     strbuf_clear(&text);
+    run->capture.other_tracer = (struct othertracer){.target_pid = 12, .pid = 34, .comm = "gdb"};
+    run->pipeline.failed[FAILURE_TRACED] = 56;
+    stats_summary(&run->stats, &text);
+    assert_non_null(strstr(text.data, "\n12 was traced by PID 34 (gdb) "));
+    assert_non_null(strstr(text.data, ": 56 samples without a stack\n"));
+    strbuf_clear(&text);
+    run->capture.other_tracer = (struct othertracer){.target_pid = 12};
+    stats_summary(&run->stats, &text);
+    assert_non_null(strstr(text.data, "\n12 was traced by another process "));
+    strbuf_clear(&text);
     run_init(run);
     run->options.mode = MODE_WALL;
     stats_summary(&run->stats, &text);

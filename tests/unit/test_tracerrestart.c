@@ -27,6 +27,12 @@ static int block_epoll_wait(void)
     return epoll_wait(descriptor, &event, 1, -1);
 }
 
+static int block_epoll_wait_hour(void)
+{
+    struct epoll_event event;
+    return epoll_wait(descriptor, &event, 1, 3600000);
+}
+
 static int block_epoll_pwait(void)
 {
     struct epoll_event event;
@@ -42,6 +48,21 @@ static int block_sigtimedwait(void)
     sigaddset(&wanted, SIGUSR2);
     struct timespec hour = {.tv_sec = 3600};
     return sigtimedwait(&wanted, NULL, &hour);
+}
+
+static int block_sigwaitinfo(void)
+{
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGUSR2);
+    return sigwaitinfo(&wanted, NULL);
+}
+
+static int block_semtimedop(void)
+{
+    struct sembuf take = {.sem_op = -1};
+    struct timespec hour = {.tv_sec = 3600};
+    return semtimedop(semaphores, &take, 1, &hour);
 }
 
 static int block_semop(void)
@@ -93,13 +114,17 @@ static const struct call {
     const char *name;
     int (*open)(void);
     int (*block)(void);
+    bool is_endless;
 } calls[] = {
-    {"epoll_wait", open_epoll, block_epoll_wait},
-    {"epoll_pwait", open_epoll, block_epoll_pwait},
-    {"sigtimedwait", open_nothing, block_sigtimedwait},
-    {"semop", open_semaphore, block_semop},
-    {"recv", open_socket, block_recv},
-    {"read", open_socket, block_read},
+    {"epoll_wait", open_epoll, block_epoll_wait, true},
+    {"epoll_wait, an hour", open_epoll, block_epoll_wait_hour, false},
+    {"epoll_pwait", open_epoll, block_epoll_pwait, true},
+    {"sigtimedwait", open_nothing, block_sigtimedwait, false},
+    {"sigwaitinfo", open_nothing, block_sigwaitinfo, true},
+    {"semop", open_semaphore, block_semop, true},
+    {"semtimedop", open_semaphore, block_semtimedop, false},
+    {"recv", open_socket, block_recv, false},
+    {"read", open_socket, block_read, false},
 };
 static const struct call *chosen;
 static struct child_page *child_page;
@@ -161,6 +186,8 @@ static void expect_restarts(const struct call *call)
         request = stop(&child, NULL);
         if (!request.restarted || child.page->turns != 0)
             fail_msg("%s: %lu returned at stop %d", call->name, (unsigned long)child.page->turns, i);
+        if (request.is_endless != call->is_endless)
+            fail_msg("%s is %s a timeout", call->name, request.is_endless ? "without" : "with");
     }
     /* The same call in the same place a second time: then it has to return, or its timeout would never be over. */
     request = stop(&child, &request.registers);
@@ -187,6 +214,7 @@ static void signals_are_seen_once(void **state)
         for (int n = 1; n <= SIGNALS; n++) {
             if (n % 2)
                 stop(&child, NULL);
+            child_wait_state(child.pid, 'S'); /* one that comes between two calls ends none */
             kill(child.pid, SIGUSR1);
             child_wait(&child.page->ended, n);
             if (n % 3 == 0)
