@@ -78,8 +78,8 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     }
     if (!process->space) {
         int error = mapper_begin_space(&capture->mapper, thread);
-        if (process->unreadable && !capture->result.refused_pid)
-            capture->result.refused_pid = process->pid;
+        if (process->unreadable)
+            refusal_note(&capture->result.refusal, process->pid, process->proc_fd);
         if (error)
             return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
     }
@@ -237,7 +237,8 @@ static void sample_choices(struct capture *capture)
     for (size_t i = 0; i < ready; i++) {
         struct thread *thread = capture->choices[i].thread;
         char state = capture->choices[i].stat.state;
-        bool can_stop = state != 'D'; /* would not stop before it is done */
+        bool can_stop = state != 'D' && /* would not stop before it is done */
+                        (state == 'R' || !flights_must_not_stop(thread));
         if (state != 'R' && flights_read(&capture->flights, thread, can_stop))
             continue;
         if (!can_stop) {
@@ -292,8 +293,8 @@ static void last_look(struct capture *capture)
     capture->result.threads_seen = capture->targets.threads_seen;
     capture->result.threads_vanished = capture->targets.threads_vanished;
     capture->result.processes_seen = capture->targets.processes_seen;
-    if (!capture->result.refused_pid)
-        capture->result.refused_pid = capture->flights.refused_pid;
+    if (!capture->result.refusal.pid)
+        capture->result.refusal = capture->flights.refusal;
     capture->result.foreign_pid = capture->flights.foreign_pid;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;

@@ -51,13 +51,6 @@ void flights_end_space(struct flights *flights, struct process *process)
     }
 }
 
-/* Remembers the first. */
-static void refuse(pid_t *which, pid_t pid)
-{
-    if (!*which)
-        *which = pid;
-}
-
 /* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
 static uint64_t take_wall_ns(const struct flights *flights, struct thread *thread)
 {
@@ -115,7 +108,7 @@ static enum failure refusal(struct flights *flights, const struct thread *thread
     autoclose int fd = openat(thread->process->proc_fd, path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 || (errno != EACCES && errno != EPERM))
         return FAILURE_TRACED;
-    refuse(&flights->refused_pid, thread->process->pid);
+    refusal_note(&flights->refusal, thread->process->pid, thread->process->proc_fd);
     return FAILURE_NOT_ALLOWED;
 }
 
@@ -221,7 +214,8 @@ static enum failure flight_failure(struct flights *flights, const struct tracer_
     case TRACER_TIMEOUT:
         return FAILURE_TIMEOUT;
     case TRACER_FOREIGN:
-        refuse(&flights->foreign_pid, request->pid);
+        if (!flights->foreign_pid)
+            flights->foreign_pid = request->pid;
         return FAILURE_FOREIGN;
     default:
         return FAILURE_ERROR;
@@ -262,6 +256,8 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
     thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
     if (request->restarted)
         thread->restarted_at = request->registers;
+    if (request->no_more_stops)
+        thread->has_filter = true;
 }
 
 /* The stack, and the one that its signal handler interrupted. */
@@ -330,6 +326,18 @@ static struct registers registers_of_syscall(const struct procfs_syscall *call)
         registers.known |= 1U << arguments[i];
     }
     return registers;
+}
+
+bool flights_must_not_stop(const struct thread *thread)
+{
+    struct procfs_syscall call;
+    if (!thread->has_filter || thread_read_syscall(thread, &call) < 0)
+        return false;
+    struct registers now = registers_of_syscall(&call);
+    for (unsigned reg = 0; reg < REGISTER_COUNT; reg++)
+        if (registers_known(&now, reg) && now.value[reg] != thread->restarted_at.value[reg])
+            return false;
+    return true;
 }
 
 static bool has_not_run(const struct thread *thread)

@@ -5,6 +5,7 @@
 #ifndef SAMPLER_FLIGHT_H
 #define SAMPLER_FLIGHT_H
 
+#include "sampler/attach.h"
 #include "sampler/mapper.h"
 #include "sampler/pipeline.h"
 #include "sampler/targets.h"
@@ -30,9 +31,9 @@ struct flights {
     uint64_t now_ns;                 /* of the tick in work; set by the owner */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    pid_t refused_pid; /* the first process that could not be stopped for lack of rights; 0: none */
-    pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
-    int error;         /* a sample was lost: a negative errno */
+    struct refusal refusal; /* the first process that could not be stopped for lack of rights */
+    pid_t foreign_pid;      /* the first that runs 32-bit code; 0: none */
+    int error;              /* a sample was lost: a negative errno */
 };
 
 /* Has the tracer tell us of finished requests. Before the first start. */
@@ -48,6 +49,12 @@ void flights_start(struct flights *flights, struct thread *thread);
  * `can_stop`; nothing was taken then. Its process has a space and a map.
  */
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop);
+
+/*
+ * True for a thread that sleeps in a call which a stop would start again, with its whole timeout, though one has done
+ * so already.
+ */
+bool flights_must_not_stop(const struct thread *thread);
 
 /*
  * A later tick finds the thread still in flight. It has executed nothing since it was asked, so its stack is that of

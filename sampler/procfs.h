@@ -60,6 +60,7 @@ struct procfs_status {
     uid_t real_uid, effective_uid, fs_uid;
     gid_t effective_gid;
     char state;
+    bool has_seccomp_filter;
 };
 bool procfs_parse_status(const char *text, size_t size, struct procfs_status *ret);
 

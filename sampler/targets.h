@@ -51,6 +51,7 @@ struct thread {
     struct extent stack;       /* where its stack was last */
     uint64_t samples;
     struct registers restarted_at; /* of the last stop that made a system call start again */
+    bool has_filter;               /* a stop said so: not to be stopped in that call again (flights_must_not_stop) */
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;

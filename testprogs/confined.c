@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 
 static unsigned long naps;
+static pthread_barrier_t begun; /* a new thread makes calls that the filter is not for */
 
 EXACT void confined_nap(void)
 {
@@ -37,6 +38,7 @@ EXACT void confined_spin(void)
 
 static void *sleeper_main(void *argument)
 {
+    pthread_barrier_wait(&begun);
     confined_nap();
     return argument;
 }
@@ -80,9 +82,11 @@ int main(int argc, char **argv)
     if (strcmp(how, "strict") == 0)
         return spin_strictly();
     pthread_t sleeper;
+    pthread_barrier_init(&begun, NULL, 2);
     if (pthread_create(&sleeper, NULL, sleeper_main, NULL) != 0)
         fail("pthread_create");
     pthread_setname_np(sleeper, "sleeper");
+    pthread_barrier_wait(&begun);
     if (strcmp(how, "undumpable") == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         fail("PR_SET_DUMPABLE");
     if (strcmp(how, "ptracer") == 0)

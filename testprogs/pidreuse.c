@@ -12,7 +12,11 @@
 
 static pid_t start(char **command, pid_t wanted)
 {
-    struct clone_args arguments = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&wanted, .set_tid_size = wanted != 0};
+    struct clone_args arguments = {.exit_signal = SIGCHLD};
+    if (wanted) {
+        arguments.set_tid = (uintptr_t)&wanted;
+        arguments.set_tid_size = 1;
+    }
     pid_t pid = (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
     if (pid < 0)
         fail("clone3");

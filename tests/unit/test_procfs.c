@@ -239,6 +239,11 @@ static void test_status(void **state)
     assert_int_equal(status.tgid, 12);
     assert_int_equal(status.innermost_tgid, 12);
     assert_int_equal(status.real_uid, 0);
+    assert_false(status.has_seccomp_filter);
+    assert_true(parse_status("Tgid:\t12\nSeccomp:\t1\nSeccomp_filters:\t2\n", &status));
+    assert_false(status.has_seccomp_filter);
+    assert_true(parse_status("Tgid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n", &status));
+    assert_true(status.has_seccomp_filter);
     assert_true(parse_status("Tgid:\t12\nState:", &status));
     assert_true(parse_status("Tgid:\t12\nState:\t", &status));
     assert_true(parse_status("Tgid:\t12\nUid", &status));
