@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The fault campaign: what a killed sampler, a killed target and churning threads leave behind. Nothing, it should say.
 
-    bench/faults.py [--kind kill-sampler|kill-at-call|kill-target|churn]... [--runs N] [--every N] [--seed S]
+    bench/faults.py [--kind kill-sampler|kill-at-call|kill-target|exit-race|churn]... [--runs N] [--every N] [--seed S]
 
-Each kind has 500 runs unless --runs says otherwise; kill-at-call kills at each stop before and after a system call of one short run
-(--every N: each N-th). All takes about 10 minutes on 2 cores. Status 1 if anything was left: a target stopped, traced, or with another
+Each kind has 500 runs unless --runs says otherwise; kill-at-call kills at each stop before and after a system call of one short run,
+and at the first 400 of those of ptrace, waitid and process_vm_readv in a longer one (--every N: at each N-th). All takes about 10 minutes on 2 cores. Status 1 if anything was left: a target stopped, traced, or with another
 exit status than its own, a signal lost, a sampler that does not end, descriptors or zombies. Needs the release build with -DSAMPLER_E2E=ON.
 """
 
@@ -21,18 +21,22 @@ sys.path.insert(0, os.path.join(ROOT, "tests/e2e"))
 
 import campaign  # noqa: E402
 
-KINDS = ("kill-sampler", "kill-at-call", "kill-target", "churn")
+KINDS = ("kill-sampler", "kill-at-call", "kill-target", "exit-race", "churn")
 
 
 def run(work, kind, arguments):
     if kind == "kill-sampler":
         work.kill_sampler(arguments.runs)
     elif kind == "kill-at-call":
-        work.kill_at_calls(arguments.every)
+        work.kill_at_calls("all", arguments.every, most=100000)
+        work.kill_at_calls("tracing", arguments.every, most=400 // arguments.every)
     elif kind == "kill-target":
         work.kill_target(arguments.runs)
+    elif kind == "exit-race":
+        work.exit_races(arguments.runs)
     else:
         work.churn(arguments.runs)
+        work.churn(arguments.runs + 1, seconds=20)
 
 
 def main():

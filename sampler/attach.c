@@ -88,6 +88,15 @@ struct memory_check {
     int error;
 };
 
+/* Asked after a refusal. */
+static bool is_ending(const struct memory_check *memory, pid_t tid)
+{
+    char path[48];
+    struct procfs_stat stat;
+    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
+    return procfs_read_stat(memory->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat);
+}
+
 /* Opening its memory asks the kernel the same question as PTRACE_SEIZE, without touching it. 1 ends the search. */
 static int check_memory(void *context, pid_t tid)
 {
@@ -96,6 +105,8 @@ static int check_memory(void *context, pid_t tid)
     snprintf(path, sizeof(path), "task/%d/mem", (int)tid);
     autoclose int fd = openat(memory->proc_fd, path, O_RDONLY | O_CLOEXEC);
     memory->error = fd < 0 ? errno : 0;
+    if (memory->error && is_ending(memory, tid))
+        memory->error = ESRCH;
     return memory->error != ESRCH && memory->error != ENOENT; /* else: a thread that has ended, or just did */
 }
 

@@ -91,7 +91,7 @@ void flights_fail(struct flights *flights, struct thread *thread, enum failure f
 static bool has_ended(const struct thread *thread)
 {
     struct procfs_stat stat;
-    return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
+    return thread_read_stat(thread, &stat) < 0 || procfs_stat_is_ending(&stat);
 }
 
 /* Why the kernel did not let us seize it. */

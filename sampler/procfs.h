@@ -31,6 +31,13 @@ bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
 #define PROCFS_PF_KTHREAD 0x00200000U
 #define PROCFS_PF_EXITING 0x00000004U /* on its way out: it has no memory any more, and cannot be stopped */
 
+/* The thread has ended or is about to. Who asks the kernel for rights over it is then refused like somebody without
+ * them. */
+static inline bool procfs_stat_is_ending(const struct procfs_stat *stat)
+{
+    return stat->state == 'Z' || stat->state == 'X' || (stat->flags & PROCFS_PF_EXITING);
+}
+
 /* /proc/PID/task/TID/schedstat: "run_ns wait_ns slices"; all zero where the kernel does not keep them. */
 struct procfs_schedstat {
     uint64_t run_ns;  /* on a CPU */

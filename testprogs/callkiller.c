@@ -1,30 +1,37 @@
 /*
- * callkiller NUMBER PROGRAM [ARG]...: traces the program with all its threads (not its children), and kills it at the
- * stop of that number, counted from 0: each system call has one before and one after it. Prints
+ * callkiller all|tracing NUMBER PROGRAM [ARG]...: traces the program with all its threads (not its children), and kills
+ * it at the stop of that number, counted from 0: each system call has one before and one after it. With "tracing" only
+ * those of ptrace, waitid and process_vm_readv count. Prints
  *   {"stops": COUNT, "killed": 0|1, "call": NUMBER OF THE SYSTEM CALL, "after": 0|1, "status": ITS EXIT STATUS}
  */
 #include "testprog.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 
 enum { SYSCALL_STOP = SIGTRAP | 0x80 };
 
 static long wanted, stops;
-static int killed, after;
+static int tracing_only, killed, after;
 static unsigned long long call;
+
+static int counts(unsigned long long number)
+{
+    return !tracing_only || number == SYS_ptrace || number == SYS_waitid || number == SYS_process_vm_readv;
+}
 
 static void count_stop(pid_t child, pid_t tid)
 {
     struct user_regs_struct registers;
     struct __ptrace_syscall_info info;
-    if (stops++ != wanted)
+    if (ptrace(PTRACE_GETREGS, tid, NULL, &registers) != 0 || !counts(registers.orig_rax) || stops++ != wanted)
         return;
     killed = 1;
-    if (ptrace(PTRACE_GETREGS, tid, NULL, &registers) == 0)
-        call = registers.orig_rax;
+    call = registers.orig_rax;
     if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, (void *)sizeof info, &info) > 0)
         after = info.op == PTRACE_SYSCALL_INFO_EXIT;
     kill(child, SIGKILL);
@@ -42,13 +49,14 @@ static void go_on(pid_t child, pid_t tid, int status)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
+    if (argc < 4)
         return 99;
-    wanted = strtol(argv[1], NULL, 10);
+    tracing_only = strcmp(argv[1], "tracing") == 0;
+    wanted = strtol(argv[2], NULL, 10);
     pid_t child = fork();
     if (child == 0) {
         raise(SIGSTOP);
-        execvp(argv[2], argv + 2);
+        execvp(argv[3], argv + 3);
         _exit(99);
     }
     int status, last = 0;

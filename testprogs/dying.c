@@ -52,12 +52,12 @@ int main(int argc, char **argv)
     how = argv[1];
     status = (int)number_argument(argc, argv, 4, 0);
     int threads = (int)strtol(argv[3], NULL, 10);
+    ready(""); /* before the time begins: nobody waits for a line that does not come */
     end_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(strtod(argv[2], NULL) * 1e6);
     pthread_t thread;
     for (int i = 0; i < threads; i++)
         if (pthread_create(&thread, NULL, i ? thread_main : last_main, NULL) != 0)
             fail("pthread_create");
-    ready("");
     if (strcmp(how, "leader") != 0)
         endless_spin();
     uint64_t own_end_ns = end_ns;

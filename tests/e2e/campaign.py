@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -228,9 +229,13 @@ class Campaign:
 
     # The sampler is killed at its N-th system call
 
-    def kill_at_call(self, number, storm, counters, options):
-        command = [program("callkiller"), str(number), harness.SAMPLER, *options, "-p", f"{storm.pid},{counters.pid}"]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as killer:
+    def kill_at_call(self, which, number, storm, counters):
+        """`which`: "all" calls of a run count, or those for "tracing" only, of which a longer run makes enough."""
+        mode = ("cpu", "wall")[which == "all" and self.random.random() < 0.5]
+        rate, seconds = (500, 0.02) if which == "all" else (2000, 0.2)
+        command = [program("callkiller"), which, number, harness.SAMPLER, "-q", "-r", rate, "-d", seconds, "-m", mode,
+                   "-o", self.path("profile"), "-p", f"{storm.pid},{counters.pid}"]
+        with subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as killer:
             wait_process(killer, "a sampler that is killed at a system call")
             told = harness.last_json(killer.stdout.read().decode())
         check(told["status"] in (0, 128 + signal.SIGKILL), f"the sampler ended with {told}")
@@ -238,26 +243,27 @@ class Campaign:
             check_let_go(target.pid)
         Counters(self.path("counters")).assert_alive()
         self.check_profile()
-        return told
+        if told["killed"]:
+            call = CALLS.get(told["call"], "other calls")
+            self.facts[f"kill-at-call {'after' if told['after'] else 'before'} {call}"] += 1
+        return told["killed"]
 
-    def kill_at_calls(self, every, storm_signals=8000):
-        """Every `every`-th stop before or after a system call of one short run, from a random one on, until a run comes to its end."""
+    def kill_at_calls(self, which, every, most, storm_signals=8000):
+        """At every `every`-th stop before or after a system call of one short run, until three in a row come to their end (runs differ).
+
+        `most` runs at most.
+        """
         kind = "kill-at-call"
-        number, is_over = self.random.randrange(every), False
+        numbers, survived = list(range(self.random.randrange(every), most * every, every)), 0
         with Target("counters", self.path("counters"), 3600) as counters:
-            while not is_over:
+            while numbers:
                 storm = Storm(storm_signals)
                 try:
-                    while not is_over and storm.is_sending():
-                        mode = ("cpu", "wall")[self.runs[kind] % 2]
-                        options = ["-q", "-r", "500", "-d", "0.02", "-m", mode, "-o", self.path("profile")]
+                    while numbers and storm.is_sending():
                         with self.run(kind):
-                            told = self.kill_at_call(number, storm, counters, options)
-                            is_over = not told["killed"]
-                            if not is_over:
-                                call = CALLS.get(told["call"], "other calls")
-                                self.facts[f"kill-at-call {'after' if told['after'] else 'before'} {call}"] += 1
-                        number += every
+                            survived = 0 if self.kill_at_call(which, numbers.pop(0), storm, counters) else survived + 1
+                            if survived == 3:
+                                numbers = []
                     with self.run_again(kind):
                         storm.end()
                     self.facts["kill-at-call signals handled"] += storm_signals
@@ -302,6 +308,31 @@ class Campaign:
             with self.run("kill-target"):
                 self.kill_one_target()
         self.remove_left_over()
+
+    # The sampler comes while the target is in its exec or its exit
+
+    def exit_race_once(self, command):
+        # An ordinary user, whom the kernel refuses what root gets, also over a process that is ending.
+        change = harness.set_uid(65534) if os.getuid() == 0 and self.random.random() < 0.7 else None
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=change) as target:
+            time.sleep(self.random.uniform(0, 0.005))  # a random moment is what this is about
+            options = ["-q", "-o", self.path("profile"), "-d", "0.05", "-r", "1000", "-p", target.pid]
+            with Sampler(*options, preexec_fn=change) as sampler:
+                status = wait_process(sampler.process, "the sampler of a program that ends")
+                told = sampler.process.stderr.read().decode(errors="replace")
+            ended = wait_process(target, f"{command[0]}, whose end was near,")
+        check(ended == 0, f"{command[0]} ended with {ended}")
+        says_why = told.count("\n") == 1 and re.search("no such process|zombie|has ended", told)
+        check(status == 0 or (status == 1 and says_why), f"the sampler of a program that ends ended with {status}: {told!r}")
+        self.facts[f"exit-race status {status}"] += 1
+        self.check_profile()
+
+    def exit_races(self, runs):
+        os.chmod(self.directory, 0o777)
+        commands = (["/bin/sh", "-c", "exec /bin/true"], [program("dying"), "group", "2", "3", "0"])
+        for number in range(runs):
+            with self.run("exit-race"):
+                self.exit_race_once(commands[number % 2])
 
     # Threads come and go
 
