@@ -36,7 +36,7 @@ def run(work, kind, arguments):
         work.exit_races(arguments.runs)
     else:
         work.churn(arguments.runs)
-        work.churn(arguments.runs + 1, seconds=20)
+        work.churn(arguments.runs + 1, seconds=10)  # far more threads than descriptors may be open
 
 
 def main():

@@ -331,8 +331,11 @@ static struct registers registers_of_syscall(const struct procfs_syscall *call)
 bool flights_must_not_stop(const struct thread *thread)
 {
     struct procfs_syscall call;
-    if (!thread->has_filter || thread_read_syscall(thread, &call) < 0)
+    if (!thread->has_filter)
         return false;
+    int error = thread_read_syscall(thread, &call);
+    if (error)
+        return error != -EAGAIN && !procfs_is_gone(error); /* where it sleeps cannot be known here */
     struct registers now = registers_of_syscall(&call);
     for (unsigned reg = 0; reg < REGISTER_COUNT; reg++)
         if (registers_known(&now, reg) && now.value[reg] != thread->restarted_at.value[reg])
