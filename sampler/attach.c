@@ -33,22 +33,29 @@ static unsigned ptrace_scope(void)
     return (unsigned)scope;
 }
 
-void attach_explain_refusal(pid_t pid, struct strbuf *ret_text)
+void refusal_note(struct refusal *refusal, pid_t pid, int proc_fd)
 {
-    struct procfs_status status = {0};
-    autoclose int fd = procfs_open_process(pid);
-    uid_t uid = geteuid();
-    if (fd < 0 || procfs_read_status(fd, &status) < 0) {
-        strbuf_adds(ret_text, "not permitted");
+    struct procfs_status status;
+    if (refusal->pid)
         return;
+    /* Gone just now: then for all that is known it was one of ours. */
+    *refusal = (struct refusal){.pid = pid, .real_uid = geteuid(), .effective_uid = geteuid()};
+    if (procfs_read_status(proc_fd, &status) == 0) {
+        refusal->real_uid = status.real_uid;
+        refusal->effective_uid = status.effective_uid;
     }
+}
+
+void refusal_explain(const struct refusal *refusal, struct strbuf *ret_text)
+{
+    uid_t uid = geteuid();
     unsigned scope = ptrace_scope();
-    if (uid != 0 && (status.real_uid != uid || status.effective_uid != uid))
+    if (uid != 0 && (refusal->real_uid != uid || refusal->effective_uid != uid))
         strbuf_addf(
             ret_text,
             "not permitted: it runs as uid %u and the sampler as uid %u; run the sampler as that user, as root, or "
             "with CAP_SYS_PTRACE",
-            (unsigned)status.effective_uid, (unsigned)uid);
+            (unsigned)refusal->effective_uid, (unsigned)uid);
     else if (scope > 0)
         strbuf_addf(
             ret_text, "not permitted: kernel.yama.ptrace_scope is %u; run as root or with CAP_SYS_PTRACE%s", scope,
@@ -106,6 +113,15 @@ struct memory_check {
     int error;
 };
 
+/* Asked after a refusal. */
+static bool is_ending(const struct memory_check *memory, pid_t tid)
+{
+    char path[48];
+    struct procfs_stat stat;
+    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
+    return procfs_read_stat(memory->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat);
+}
+
 /* Opening its memory asks the kernel the same question as PTRACE_SEIZE, without touching it. 1 ends the search. */
 static int check_memory(void *context, pid_t tid)
 {
@@ -114,6 +130,8 @@ static int check_memory(void *context, pid_t tid)
     snprintf(path, sizeof(path), "task/%d/mem", (int)tid);
     autoclose int fd = openat(memory->proc_fd, path, O_RDONLY | O_CLOEXEC);
     memory->error = fd < 0 ? errno : 0;
+    if (memory->error && is_ending(memory, tid))
+        memory->error = ESRCH;
     return memory->error != ESRCH && memory->error != ENOENT; /* else: a thread that has ended, or just did */
 }
 
@@ -126,7 +144,9 @@ static int check_rights(pid_t pid, int proc_fd, struct strbuf *error)
     if (memory.error == ESRCH || memory.error == ENOENT)
         return refuse(error, pid, -ESRCH, "no such process");
     strbuf_addf(error, "cannot attach to %d: ", (int)pid);
-    attach_explain_refusal(pid, error);
+    struct refusal refusal = {0};
+    refusal_note(&refusal, pid, proc_fd);
+    refusal_explain(&refusal, error);
     return -EPERM;
 }
 

@@ -20,9 +20,18 @@ struct attached {
  */
 int attach_open(pid_t pid, struct attached *ret_attached, struct strbuf *ret_error);
 
-/* Why this process may not be read or stopped: uid, ptrace_scope, non-dumpable; and what to do. Appends to `ret_text`.
- */
-void attach_explain_refusal(pid_t pid, struct strbuf *ret_text);
+/* A process that may not be read or stopped; pid 0: none. */
+struct refusal {
+    pid_t pid;
+    uid_t real_uid; /* of that moment */
+    uid_t effective_uid;
+};
+
+/* Notes who it is, if it is the first; later it may have ended. `proc_fd` is its directory. */
+void refusal_note(struct refusal *refusal, pid_t pid, int proc_fd);
+
+/* Why: uid, ptrace_scope, non-dumpable; and what to do. Appends to `ret_text`. */
+void refusal_explain(const struct refusal *refusal, struct strbuf *ret_text);
 
 /* True when the process's program is a 32-bit one. */
 bool attach_is_foreign(int proc_fd);

@@ -55,6 +55,9 @@ struct capture {
     struct ticker ticker;
     struct flights flights;
     uint64_t now_ns;        /* of the tick in work */
+    int loadavg_fd;         /* owned; -1: none */
+    uint64_t running;       /* threads of the machine that run or wait, when the tick began; UINT64_MAX: not known */
+    uint64_t running_known; /* of these, those that this tick has seen so */
     struct choice *choices; /* owned; of the tick in work */
     size_t choice_count;
     size_t choice_capacity;
@@ -79,8 +82,8 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     }
     if (!process->space) {
         int error = mapper_begin_space(&capture->mapper, thread);
-        if (process->unreadable && !capture->result.refused_pid)
-            capture->result.refused_pid = process->pid;
+        if (process->unreadable)
+            refusal_note(&capture->result.refusal, process->pid, process->proc_fd);
         if (error)
             return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
     }
@@ -133,6 +136,9 @@ static int not_looked(struct capture *capture, int error)
     return 0;
 }
 
+/* Who ran so recently is looked at at each tick: it may well be running again, too briefly to show in the gate. */
+#define WARM_NS NS_PER_SEC
+
 /* Sleeping, it may be sampled so many times, each better than the one before. */
 enum { READS_MAX = 4 };
 
@@ -160,8 +166,8 @@ static int consider_thread(struct capture *capture, struct thread *thread)
     if (moved)
         thread->reads = 0;
     bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
-    thread->is_settled = !moved && needs_nothing;
-    if (thread->is_settled)
+    thread->is_settled = !moved && needs_nothing && (!thread->ran_ns || capture->now_ns - thread->ran_ns > WARM_NS);
+    if (!moved && needs_nothing)
         return 0;
     flights_end_keep(&capture->flights, thread, false);
     /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
@@ -170,6 +176,7 @@ static int consider_thread(struct capture *capture, struct thread *thread)
         return not_looked(capture, error);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
+    capture->running_known += stat.state == 'R';
     if (stat.state == 't')
         othertracer_note(&capture->flights.other_tracer, thread, false, capture->now_ns);
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
@@ -192,6 +199,7 @@ static bool keeps_total(const struct capture *capture)
 
 static void thread_gone(struct capture *capture, struct thread *thread)
 {
+    thread->process->has_lost_threads = true;
     flights_end_keep(&capture->flights, thread, false);
     account_thread(&capture->result.account, thread, keeps_total(capture));
     flights_forget(&capture->flights, thread);
@@ -234,13 +242,12 @@ static bool take_wants_look(struct process *process)
     return process->space && process->space->wants_look && atomic_exchange(&process->space->wants_look, false);
 }
 
-static void consider_process(struct capture *capture, struct process *process)
+/* Looks at threads [first, *end) of the process; *end moves when some are gone. True: a cold one has run, or may have.
+ */
+static bool consider_threads(struct capture *capture, struct process *process, size_t first, const size_t *end)
 {
-    process_read_cpu(process, capture->now_ns, false);
-    bool is_shut = !take_wants_look(process) && gate_is_shut(process);
     bool has_moved = false;
-    uint64_t vanished = capture->targets.threads_vanished;
-    for (size_t i = 0; i < (is_shut ? process->hot_count : process->thread_count);) {
+    for (size_t i = first; i < *end;) {
         struct thread *thread = process->threads[i];
         if (consider_thread(capture, thread) == 0) {
             has_moved |= thread->is_cold && !thread->is_settled;
@@ -251,9 +258,52 @@ static void consider_process(struct capture *capture, struct process *process)
         if (i % LOOK_BATCH == 0)
             serve_arrivals(capture);
     }
-    process_sort_threads(process, !is_shut);
-    if (!is_shut)
-        gate_learn(process, has_moved, vanished != capture->targets.threads_vanished);
+    return has_moved;
+}
+
+static void consider_hot(struct capture *capture, struct process *process)
+{
+    process_read_cpu(process, capture->now_ns, false);
+    process->has_lost_threads = false;
+    process->wants_all = take_wants_look(process) || !gate_is_shut(process);
+    consider_threads(capture, process, 0, &process->hot_count);
+}
+
+/*
+ * After the hot ones of all processes. In cpu mode samples are few, and each counts: a cold thread that is on a CPU at
+ * this moment must not be missed because its time is not accounted yet. In wall mode its last tick of sleep is that
+ * much too long.
+ */
+static void consider_cold(struct capture *capture, struct process *process)
+{
+    bool has_moved = false;
+    if (capture->options->mode == MODE_CPU && capture->running > capture->running_known)
+        process->wants_all = true;
+    if (process->wants_all)
+        has_moved = consider_threads(capture, process, process->hot_count, &process->thread_count);
+    process_sort_threads(process, process->wants_all);
+    if (process->wants_all)
+        gate_learn(process, has_moved, process->has_lost_threads);
+}
+
+/* How many threads of the machine are on a CPU or wait for one. */
+static uint64_t read_running(const struct capture *capture)
+{
+    char text[128];
+    uint64_t running;
+    ssize_t size = capture->loadavg_fd < 0 ? -1 : pread(capture->loadavg_fd, text, sizeof(text), 0);
+    return size > 0 && procfs_parse_running(text, (size_t)size, &running) ? running : UINT64_MAX;
+}
+
+static void consider_all(struct capture *capture)
+{
+    struct targets *targets = &capture->targets;
+    capture->running = capture->options->mode == MODE_CPU ? read_running(capture) : UINT64_MAX;
+    capture->running_known = 1; /* ourselves */
+    for (size_t i = 0; i < targets->process_count; i++)
+        consider_hot(capture, targets->processes[i]);
+    for (size_t i = 0; i < targets->process_count; i++)
+        consider_cold(capture, targets->processes[i]);
 }
 
 /*
@@ -264,13 +314,13 @@ static bool sample_choice(struct capture *capture, const struct choice *choice)
     struct thread *thread = choice->thread;
     bool stays_out = othertracer_holds(thread->process, capture->now_ns);
     bool would_stop = choice->stat.state != 'D'; /* that one would not before it is done */
-    bool can_stop = would_stop && !stays_out;
+    bool can_stop = would_stop && !stays_out && (choice->stat.state == 'R' || !flights_must_not_stop(thread));
     if (choice->stat.state != 'R' && flights_read(&capture->flights, thread, can_stop))
         return false;
     if (can_stop)
         flights_start(&capture->flights, thread);
     else
-        flights_fail(&capture->flights, thread, would_stop ? FAILURE_TRACED : FAILURE_UNINTERRUPTIBLE);
+        flights_fail(&capture->flights, thread, stays_out ? FAILURE_TRACED : FAILURE_UNINTERRUPTIBLE);
     return can_stop;
 }
 
@@ -309,8 +359,7 @@ static void tick(struct capture *capture)
     targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
-    for (size_t i = 0; i < capture->targets.process_count; i++)
-        consider_process(capture, capture->targets.processes[i]);
+    consider_all(capture);
     sample_choices(capture);
     for (size_t i = 0; i < capture->targets.process_count;) {
         struct process *process = capture->targets.processes[i];
@@ -338,8 +387,8 @@ static void last_look(struct capture *capture)
     capture->result.threads_seen = capture->targets.threads_seen;
     capture->result.threads_vanished = capture->targets.threads_vanished;
     capture->result.processes_seen = capture->targets.processes_seen;
-    if (!capture->result.refused_pid)
-        capture->result.refused_pid = capture->flights.refused_pid;
+    if (!capture->result.refusal.pid)
+        capture->result.refusal = capture->flights.refusal;
     capture->result.foreign_pid = capture->flights.foreign_pid;
     capture->result.bpf_reads = capture->flights.bpf_reads;
     capture->result.other_tracer = capture->flights.other_tracer;
@@ -479,6 +528,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                         .is_wall = options->mode == MODE_WALL,
                                         .may_bpf = options->bpf};
     capture->ended_fd = ended_fd;
+    capture->loadavg_fd = procfs_open_loadavg();
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -550,6 +600,8 @@ void capture_free(struct capture *capture)
         close(capture->rest_fd);
     if (capture->done_fd >= 0)
         close(capture->done_fd);
+    if (capture->loadavg_fd >= 0)
+        close(capture->loadavg_fd);
     free(capture->choices);
     pthread_cond_destroy(&capture->changed);
     pthread_mutex_destroy(&capture->mutex);

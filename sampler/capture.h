@@ -6,6 +6,7 @@
 #define SAMPLER_CAPTURE_H
 
 #include "sampler/account.h"
+#include "sampler/attach.h"
 #include "sampler/images.h"
 #include "sampler/options.h"
 #include "sampler/othertracer.h"
@@ -27,11 +28,11 @@ struct capture_result {
     uint64_t threads_vanished;
     uint64_t processes_seen;
     uint64_t execs;
-    uint64_t bpf_reads; /* samples of sleeping threads whose registers came by BPF */
-    pid_t refused_pid;  /* the first process that could not be read or stopped for lack of rights; 0: none */
-    pid_t foreign_pid;  /* the first that runs 32-bit code; 0: none */
-    int look_error;     /* some thread could not be looked at at some tick: a negative errno */
-    int error;          /* the thread gave up: a negative errno */
+    uint64_t bpf_reads;              /* samples of sleeping threads whose registers came by BPF */
+    struct refusal refusal;          /* the first process that could not be read or stopped for lack of rights */
+    pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
+    int look_error;                  /* some thread could not be looked at at some tick: a negative errno */
+    int error;                       /* the thread gave up: a negative errno */
     struct othertracer other_tracer; /* the first that was met in a process */
 };
 

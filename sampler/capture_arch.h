@@ -7,6 +7,9 @@
 
 #include <sys/types.h>
 
+/* The result of a system call that the kernel goes on with by restart_syscall(2) (its include/linux/errno.h). */
+enum { ERESTART_RESTARTBLOCK = 516 };
+
 struct capture_arch {
     /*
      * Registers of a thread in ptrace-stop of the calling thread. Returns 0, -ESRCH (it was killed), or -ENOEXEC when
@@ -33,7 +36,10 @@ struct capture_arch {
      * EINTR because of that stop, though no handler runs (signal(7), "Interruption of system calls ... by stop
      * signals", and the calls that depend on a socket's or object's own timeout), makes the kernel start it again. If
      * a handler runs after all, the call returns EINTR as it should. A finite timeout starts over; *ret_is_endless: it
-     * surely has none. true: done. Three system calls at most.
+     * surely has none.
+     * So too if the kernel would have the thread make restart_syscall(2), for the rest of its timeout, and the thread
+     * has a seccomp filter: that one may forbid the call, and kill for it. true: done. Three system calls at most, and
+     * three more in that case.
      */
     bool (*restart_call)(pid_t tid, bool *ret_is_endless);
     /* How far below the stack pointer a function may keep data (the red zone). */

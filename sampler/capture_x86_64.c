@@ -1,5 +1,8 @@
 #include "sampler/capture_arch.h"
 
+#include "common/fileio.h"
+#include "sampler/procfs.h"
+
 #include <elf.h>
 #include <errno.h>
 #include <stddef.h>
@@ -159,16 +162,33 @@ static bool waits_for_ever(const struct user_regs_struct *regs)
     }
 }
 
+/* The thread is in a stop of ours, so the number is its own. */
+static bool has_seccomp_filter(pid_t tid)
+{
+    struct procfs_status status;
+    autoclose int fd = procfs_open_process(tid);
+    return fd >= 0 && procfs_read_status(fd, &status) == 0 && status.has_seccomp_filter;
+}
+
+static bool ends_badly(pid_t tid, const struct user_regs_struct *regs)
+{
+    if ((int64_t)regs->orig_rax < 0)
+        return false;
+    if ((int64_t)regs->rax == -EINTR)
+        return is_interrupted_by_stops(regs->orig_rax);
+    return (int64_t)regs->rax == -ERESTART_RESTARTBLOCK && has_seccomp_filter(tid);
+}
+
 static bool restart_call(pid_t tid, bool *ret_is_endless)
 {
-    /* include/linux/errno.h of the kernel; seen by tracers only. The kernel sets the program counter back itself. */
-    enum { ERESTARTNOHAND = 514 };
     struct user_regs_struct regs;
     struct iovec buffer = {.iov_base = &regs, .iov_len = sizeof(regs)};
     if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &buffer) < 0 || buffer.iov_len != sizeof(regs) ||
-        (int64_t)regs.orig_rax < 0 || (int64_t)regs.rax != -EINTR || !is_interrupted_by_stops(regs.orig_rax))
+        !ends_badly(tid, &regs))
         return false;
     *ret_is_endless = waits_for_ever(&regs);
+    /* Of the kernel's include/linux/errno.h, seen by tracers only. The kernel sets the program counter back itself. */
+    enum { ERESTARTNOHAND = 514 };
     regs.rax = (uint64_t)-ERESTARTNOHAND;
     return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &buffer) == 0;
 }

@@ -49,13 +49,6 @@ void flights_end_space(struct flights *flights, struct process *process)
     }
 }
 
-/* Remembers the first. */
-static void refuse(pid_t *which, pid_t pid)
-{
-    if (!*which)
-        *which = pid;
-}
-
 /* Nanoseconds that this tick stands for in wall mode: since the thread's last one. */
 static uint64_t take_wall_ns(const struct flights *flights, struct thread *thread)
 {
@@ -96,7 +89,7 @@ void flights_fail(struct flights *flights, struct thread *thread, enum failure f
 static bool has_ended(const struct thread *thread)
 {
     struct procfs_stat stat;
-    return thread_read_stat(thread, &stat) < 0 || stat.state == 'Z' || stat.state == 'X';
+    return thread_read_stat(thread, &stat) < 0 || procfs_stat_is_ending(&stat);
 }
 
 /* Why the kernel did not let us seize it. */
@@ -117,7 +110,7 @@ static enum failure refusal(struct flights *flights, const struct thread *thread
         othertracer_note(&flights->other_tracer, thread, true, flights->targets->ticked_ns);
         return FAILURE_TRACED;
     }
-    refuse(&flights->refused_pid, thread->process->pid);
+    refusal_note(&flights->refusal, thread->process->pid, thread->process->proc_fd);
     return FAILURE_NOT_ALLOWED;
 }
 
@@ -224,7 +217,8 @@ static enum failure flight_failure(struct flights *flights, const struct tracer_
     case TRACER_TIMEOUT:
         return FAILURE_TIMEOUT;
     case TRACER_FOREIGN:
-        refuse(&flights->foreign_pid, request->pid);
+        if (!flights->foreign_pid)
+            flights->foreign_pid = request->pid;
         return FAILURE_FOREIGN;
     default:
         return FAILURE_ERROR;
@@ -269,6 +263,8 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
         thread->restarted_at = request->registers;
     else
         thread->restarted_at.known = 0;
+    if (request->no_more_stops)
+        thread->has_filter = true;
 }
 
 /* The stack, and the one that its signal handler interrupted. */
@@ -337,6 +333,21 @@ static struct registers registers_of_syscall(const struct procfs_syscall *call)
         registers.known |= 1U << arguments[i];
     }
     return registers;
+}
+
+bool flights_must_not_stop(const struct thread *thread)
+{
+    struct procfs_syscall call;
+    if (!thread->has_filter)
+        return false;
+    int error = thread_read_syscall(thread, &call);
+    if (error)
+        return error != -EAGAIN && !procfs_is_gone(error); /* where it sleeps cannot be known here */
+    struct registers now = registers_of_syscall(&call);
+    for (unsigned reg = 0; reg < REGISTER_COUNT; reg++)
+        if (registers_known(&now, reg) && now.value[reg] != thread->restarted_at.value[reg])
+            return false;
+    return true;
 }
 
 static bool has_not_run(const struct thread *thread)

@@ -5,6 +5,7 @@
 #ifndef SAMPLER_FLIGHT_H
 #define SAMPLER_FLIGHT_H
 
+#include "sampler/attach.h"
 #include "sampler/mapper.h"
 #include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
@@ -32,7 +33,7 @@ struct flights {
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    pid_t refused_pid;               /* the first process that could not be stopped for lack of rights; 0: none */
+    struct refusal refusal;          /* the first process that could not be stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int error;                       /* a sample was lost: a negative errno */
     uint64_t bpf_reads;              /* samples whose registers came by BPF */
@@ -64,6 +65,12 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
  * are added. Does nothing for others. The item is in the queue before the thread's next one.
  */
 void flights_end_keep(struct flights *flights, struct thread *thread, bool with_this_tick);
+
+/*
+ * True for a thread that sleeps in a call which a stop would start again, with its whole timeout, though one has done
+ * so already.
+ */
+bool flights_must_not_stop(const struct thread *thread);
 
 /*
  * A later tick finds the thread still in flight. It has executed nothing since it was asked, so its stack is that of

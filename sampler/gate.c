@@ -4,6 +4,7 @@
 #include "sampler/targets.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 /* Between two equal readings of the clock nobody's time has moved, so what was read between them is of one moment. */
 enum { TRIES = 3 };
@@ -74,12 +75,23 @@ static bool measure(struct process *process, uint64_t *ret_rest_ns)
     return false;
 }
 
+/* The directory of its threads has a link for each. */
+static bool has_other_count(struct process *process)
+{
+    struct stat st;
+    nlink_t before = process->gate.links;
+    if (fstatat(process->proc_fd, "task", &st, 0) < 0)
+        return true;
+    process->gate.links = st.st_nlink;
+    return before != st.st_nlink;
+}
+
 bool gate_is_shut(struct process *process)
 {
     struct gate *gate = &process->gate;
     uint64_t rest_ns;
     gate->has_fired = false;
-    if (!gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
+    if (has_other_count(process) || !gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
         return false;
     gate->questions++;
     if (!measure(process, &rest_ns))

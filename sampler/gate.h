@@ -8,6 +8,12 @@
  * cold thread runs and none ends: exactly, in nanoseconds. What it is, the rest, is learnt between two looks at all
  * threads that find nothing changed.
  *
+ * Both are behind for a thread that is on a CPU: its time is added at scheduler ticks (4 ms at HZ=250) and when it
+ * leaves the CPU. So a thread that began to run just now may not show; it does at the next question. Who cannot have
+ * that asks how many threads run, too (procfs_parse_running).
+ *
+ * The last moments of a thread that ends may be in no account: the number of threads is looked at too.
+ *
  * Reading the clock is a sum over all threads in the kernel, but for a process on which a CPU timer is armed, whoever
  * armed it: then it is one number (cpu_clock_sample_group in kernel/time/posix-cpu-timers.c). So one is armed, to go
  * off in a hundred years of CPU time. The kernel deletes it with us.
@@ -29,6 +35,7 @@ struct gate {
     clockid_t clock; /* of the process; 0: not begun */
     timer_t timer;
     bool has_timer;
+    nlink_t links; /* of /proc/PID/task, at the last question */
     bool is_known; /* the rest is */
     uint64_t rest_ns;
     bool has_candidate;
@@ -39,8 +46,9 @@ struct gate {
 };
 
 /*
- * Of a process with cold threads: true when none of them has run since the last look at it, and none has ended. false
- * says nothing. Reads the hot threads' counters, which the next look at each then takes (thread_look).
+ * Of a process with cold threads: true when none of them has run since the last look at it, but perhaps the last
+ * milliseconds, and none has ended. false says nothing. Reads the hot threads' counters, which the next look at each
+ * then takes (thread_look).
  */
 bool gate_is_shut(struct process *process);
 

@@ -45,7 +45,8 @@ int mapper_begin_space(struct mapper *mapper, const struct thread *thread)
         space = NULL;
     }
     if (!space) {
-        process->unreadable = error == -EACCES || error == -EPERM;
+        bool is_refused = error == -EACCES || error == -EPERM;
+        process->unreadable = is_refused && thread_read_stat(thread, &after) == 0 && !procfs_stat_is_ending(&after);
         process->image_hash = before.image_hash;
         return error ? error : -EAGAIN;
     }

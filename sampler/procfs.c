@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { SMALL_FILE_BYTES = 4096 };
@@ -147,6 +149,8 @@ static void parse_status_line(const char *line, const char *end, struct procfs_s
         status->fs_uid = (uid_t)n[3];
     } else if (KEY_IS("Gid") && parse_list(colon + 1, end, n, 4) == 4) {
         status->effective_gid = (gid_t)n[1];
+    } else if (KEY_IS("Seccomp") && parse_list(colon + 1, end, n, 1) == 1) {
+        status->has_seccomp_filter = n[0] == 2; /* SECCOMP_MODE_FILTER */
     } else if (KEY_IS("NStgid")) {
         size_t count = parse_list(colon + 1, end, n, 32);
         if (count)
@@ -202,6 +206,28 @@ bool procfs_parse_last_pid(const char *text, size_t size, pid_t *ret)
         return false;
     *ret = pid;
     return true;
+}
+
+bool procfs_parse_running(const char *text, size_t size, uint64_t *ret)
+{
+    const char *end = memchr(text, '/', size);
+    const char *start = end;
+    while (start && start > text && start[-1] >= '0' && start[-1] <= '9')
+        start--;
+    if (!start || start == end || start == text || start[-1] != ' ')
+        return false;
+    return parse_u64(&start, end, ret) && start == end;
+}
+
+int procfs_open_loadavg(void)
+{
+    struct statfs fs;
+    int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 int procfs_open_process(pid_t pid)

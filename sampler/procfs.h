@@ -31,6 +31,13 @@ bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
 #define PROCFS_PF_KTHREAD 0x00200000U
 #define PROCFS_PF_EXITING 0x00000004U /* on its way out: it has no memory any more, and cannot be stopped */
 
+/* The thread has ended or is about to. Who asks the kernel for rights over it is then refused like somebody without
+ * them. */
+static inline bool procfs_stat_is_ending(const struct procfs_stat *stat)
+{
+    return stat->state == 'Z' || stat->state == 'X' || (stat->flags & PROCFS_PF_EXITING);
+}
+
 /* /proc/PID/task/TID/schedstat: "run_ns wait_ns slices"; all zero where the kernel does not keep them. */
 struct procfs_schedstat {
     uint64_t run_ns;  /* on a CPU */
@@ -60,6 +67,7 @@ struct procfs_status {
     uid_t real_uid, effective_uid, fs_uid;
     gid_t effective_gid;
     char state;
+    bool has_seccomp_filter;
 };
 bool procfs_parse_status(const char *text, size_t size, struct procfs_status *ret);
 
@@ -68,6 +76,13 @@ bool procfs_parse_statm(const char *text, size_t size, uint64_t *ret_size_pages,
 
 /* Last field of /proc/loadavg: the newest pid or tid in our pid namespace (and those below it). */
 bool procfs_parse_last_pid(const char *text, size_t size, pid_t *ret);
+
+/* The number before the slash in /proc/loadavg: threads of the whole machine that run or wait for a CPU, the reader
+ * included. */
+bool procfs_parse_running(const char *text, size_t size, uint64_t *ret);
+
+/* -1 where it is not the kernel's: containers may put a file of their own there. */
+int procfs_open_loadavg(void);
 
 /* Opens /proc/PID as a directory. Returns the descriptor or a negative errno. */
 int procfs_open_process(pid_t pid);

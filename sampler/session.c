@@ -407,10 +407,10 @@ static bool tell_refusals(struct session *session)
     const struct digest_counters *counters = pipeline_counters(session->pipeline);
     if (result->foreign_pid)
         tell(session, "cannot sample %d: a 32-bit program; only 64-bit ones are supported", (int)result->foreign_pid);
-    if (result->refused_pid) {
+    if (result->refusal.pid) {
         struct strbuf why = {0};
-        attach_explain_refusal(result->refused_pid, &why);
-        tell(session, "cannot sample %d: %s", (int)result->refused_pid, why.data ? why.data : "not permitted");
+        refusal_explain(&result->refusal, &why);
+        tell(session, "cannot sample %d: %s", (int)result->refusal.pid, why.data ? why.data : "not permitted");
         strbuf_deinit(&why);
     }
     return counters->samples > 0 &&
@@ -498,7 +498,15 @@ static int wait_for_program(struct session *session)
 static int prepare(struct session *session)
 {
     const struct options *options = session->options;
-    int error = open_outputs(session);
+    int error = tracer_check_allowed();
+    if (error) {
+        tell(session,
+             "cannot sample: ptrace and process_vm_readv are forbidden to this process (%s), by a seccomp filter as "
+             "containers have it; run outside of it, or give the container CAP_SYS_PTRACE or another seccomp profile",
+             strerror(-error));
+        return error;
+    }
+    error = open_outputs(session);
     if (!error && options->program) {
         error = launch_prepare(options->program, session->results.output.fd == STDOUT_FILENO, &session->launch);
         if (error)

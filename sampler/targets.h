@@ -63,6 +63,7 @@ struct thread {
     struct procfs_schedstat last;
     struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
     bool has_fresh;
+    uint64_t ran_ns;      /* the look at which it was last found to have run; 0: never yet */
     bool is_cold;         /* among the cold threads of its process */
     bool is_settled;      /* needs no look until it runs: is to be among them */
     uint64_t cold_run_ns; /* its part of the process's */
@@ -82,6 +83,7 @@ struct thread {
     struct extent stack; /* where its stack was last */
     uint64_t samples;
     struct registers restarted_at; /* of the last stop, if it made a system call start again that may have a timeout */
+    bool has_filter;               /* a stop said so: not to be stopped in that call again (flights_must_not_stop) */
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;
@@ -109,6 +111,8 @@ struct process {
     size_t hot_count;
     uint64_t cold_run_ns; /* sum of the cold threads' run times at their last look */
     struct gate gate;
+    bool wants_all;        /* this tick looks at the cold ones too */
+    bool has_lost_threads; /* at this tick */
     size_t thread_capacity;
     uint64_t first_cpu_ns; /* the process CPU clock when sampling of it began */
     uint64_t last_cpu_ns;

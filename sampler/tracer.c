@@ -50,6 +50,14 @@ struct tracer {
     struct tracer_counters counters;
 };
 
+int tracer_check_allowed(void)
+{
+    /* We are no tracee of ours. A copy of nothing is always possible. */
+    if (ptrace(PTRACE_INTERRUPT, getpid(), NULL, NULL) < 0 && errno != ESRCH)
+        return -errno;
+    return process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 ? -errno : 0;
+}
+
 int tracer_new(void (*exited)(void *context, pid_t pid, const struct wait_event *event), void *context,
                struct tracer **ret_tracer)
 {
@@ -276,8 +284,10 @@ static bool is_same_call(const struct registers *now, const struct registers *be
  * from before. */
 static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *request)
 {
-    if (request && (request->registers.value[REGISTER_RAX] != (uint64_t)-EINTR ||
-                    is_same_call(&request->registers, &request->restarted_at)))
+    bool goes_on = request && request->registers.value[REGISTER_RAX] == (uint64_t)-ERESTART_RESTARTBLOCK;
+    if (request && !goes_on &&
+        (request->registers.value[REGISTER_RAX] != (uint64_t)-EINTR ||
+         is_same_call(&request->registers, &request->restarted_at)))
         return;
     bool is_endless = false;
     bool restarted = capture_arch.restart_call(tid, &is_endless);
@@ -286,6 +296,7 @@ static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *r
         return;
     request->restarted = restarted;
     request->is_endless = is_endless;
+    request->no_more_stops = restarted && goes_on;
 }
 
 static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)

@@ -82,6 +82,7 @@ struct tracer_request {
     size_t other_bytes; /* 0: there is no other stack */
     bool restarted;     /* the system call that the stop has ended was started again */
     bool is_endless;    /* and that one has no timeout */
+    bool no_more_stops; /* and so it would be at each further stop, its timeout never over: none in this call */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
@@ -98,6 +99,12 @@ struct tracer_counters {
 };
 
 struct tracer;
+
+/*
+ * Whether this process may stop and copy at all, asked without touching anybody: 0, or the negative errno that every
+ * request for it gets (a seccomp filter, as containers have).
+ */
+int tracer_check_allowed(void);
 
 /* SIGCHLD is blocked in the calling thread. Returns 0 or a negative errno. */
 int tracer_new(void (*exited)(void *context, pid_t pid, const struct wait_event *event), void *context,

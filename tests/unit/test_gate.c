@@ -1,11 +1,15 @@
-/* The gate against a process whose threads run when the test says so, and at no other time. */
+/* The gate against a process whose threads run when the test says so, and at no other time; it is asked when they have
+ * left the CPU. */
 #include "child.h"
 
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/targets.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 
 enum { SLEEPERS = 40, TRIES = 2000 };
@@ -83,14 +87,26 @@ static int add_thread(void *context, pid_t tid)
     return targets_add_thread(&scene->targets, scene->process, tid, false, 0);
 }
 
+/* It sleeps in a system call, or has ended. Who says where it sleeps is off the CPU; "S" says only that it is about to
+ * be. */
+static void wait_off_cpu(pid_t pid, pid_t tid)
+{
+    char path[64];
+    char text[256];
+    struct procfs_syscall call;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
+    for (;;) {
+        ssize_t size = fileio_read_text(AT_FDCWD, path, text, sizeof(text));
+        if (size < 0 || (procfs_parse_syscall(text, (size_t)size, &call) && call.number >= 0))
+            return;
+        sched_yield();
+    }
+}
+
 static void wait_asleep(struct scene *scene)
 {
-    for (size_t i = 0; i < scene->process->thread_count; i++) {
-        struct procfs_stat stat;
-        do
-            assert_int_equal(thread_read_stat(scene->process->threads[i], &stat), 0);
-        while (stat.state != 'S');
-    }
+    for (size_t i = 0; i < scene->process->thread_count; i++)
+        wait_off_cpu(scene->child.pid, scene->process->threads[i]->tid);
 }
 
 static void begin(struct scene *scene)
@@ -210,6 +226,7 @@ static void test_busy_threads(void **state)
         look_until_shut(&scene);
         assert_true(scene.process->hot_count >= 2);
         call_thread(&scene, scene.child.page->tids[i]);
+        wait_off_cpu(scene.child.pid, scene.child.page->tids[i]);
         for (int j = 0; j < 10; j++)
             assert_false(gate_is_shut(scene.process));
         assert_true(look(&scene, true) >= 1);
@@ -226,6 +243,7 @@ static void test_threads_come_and_go(void **state)
         look_until_shut(&scene);
         kill(scene.child.pid, SIGHUP);
         child_wait(&scene.child.page->ready, SLEEPERS + i + 1);
+        wait_off_cpu(scene.child.pid, scene.child.page->tids[SLEEPERS + i]);
         assert_false(gate_is_shut(scene.process)); /* a thread that nobody knows yet */
         start_another(&scene, SIGUSR1);
         wait_asleep(&scene);
@@ -233,6 +251,7 @@ static void test_threads_come_and_go(void **state)
         scene.child.page->go = i + 1;
         assert_int_equal(syscall(SYS_tgkill, scene.child.pid, scene.child.page->tids[i], SIGUSR1), 0);
         child_wait(&scene.child.page->ended, i + 1);
+        wait_off_cpu(scene.child.pid, scene.child.page->tids[i]);
         assert_false(gate_is_shut(scene.process));
         look(&scene, true);
     }
@@ -248,6 +267,7 @@ static void test_unseen_time(void **state)
     look_until_shut(&scene);
     kill(scene.child.pid, SIGHUP);
     child_wait(&scene.child.page->ready, SLEEPERS + 1);
+    wait_off_cpu(scene.child.pid, scene.child.page->tids[SLEEPERS]);
     assert_false(gate_is_shut(scene.process));
     look(&scene, true);
     wait_asleep(&scene);

@@ -239,6 +239,11 @@ static void test_status(void **state)
     assert_int_equal(status.tgid, 12);
     assert_int_equal(status.innermost_tgid, 12);
     assert_int_equal(status.real_uid, 0);
+    assert_false(status.has_seccomp_filter);
+    assert_true(parse_status("Tgid:\t12\nSeccomp:\t1\nSeccomp_filters:\t2\n", &status));
+    assert_false(status.has_seccomp_filter);
+    assert_true(parse_status("Tgid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n", &status));
+    assert_true(status.has_seccomp_filter);
     assert_true(parse_status("Tgid:\t12\nState:", &status));
     assert_true(parse_status("Tgid:\t12\nState:\t", &status));
     assert_true(parse_status("Tgid:\t12\nUid", &status));
@@ -304,6 +309,33 @@ static void test_last_pid(void **state)
         bool good = procfs_parse_last_pid((const char *)bytes.bytes, strlen(cases[i].text), &pid);
         assert_int_equal(good, cases[i].pid > 0);
         assert_int_equal(pid, cases[i].pid);
+        guarded_free(&bytes);
+    }
+}
+
+static void test_running(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t running; /* 0: wrong */
+    } cases[] = {
+        {"0.20 0.18 0.12 1/80 11206\n", 1},
+        {"0.20 0.18 0.12 4711/5000 11206", 4711},
+        {"0.20 0.18 0.12 /80 11206\n", 0},
+        {"1/80", 0},
+        {"0 x1/80 1\n", 0},
+        {"0 99999999999999999999/80 1\n", 0},
+        {"", 0},
+        {"/", 0},
+        {"0.20 0.18 0.12 11206\n", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct guarded bytes = guarded_new(cases[i].text, strlen(cases[i].text));
+        uint64_t running = 0;
+        bool good = procfs_parse_running((const char *)bytes.bytes, strlen(cases[i].text), &running);
+        assert_int_equal(good, cases[i].running > 0);
+        assert_int_equal(running, cases[i].running);
         guarded_free(&bytes);
     }
 }
@@ -452,7 +484,7 @@ int main(void)
         cmocka_unit_test(test_stat_truncated), cmocka_unit_test(test_stat_garbage),   cmocka_unit_test(test_schedstat),
         cmocka_unit_test(test_syscall),        cmocka_unit_test(test_status),         cmocka_unit_test(test_statm),
         cmocka_unit_test(test_last_pid),       cmocka_unit_test(test_own_process),    cmocka_unit_test(test_children),
-        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_gone),           cmocka_unit_test(test_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -6,10 +6,14 @@
 #include "onestop.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 enum { BUFFER_BYTES = 1 << 14, STOPS = 20, SIGNALS = 50 };
@@ -227,11 +231,67 @@ static void signals_are_seen_once(void **state)
     }
 }
 
+/* ---- calls that go on by restart_syscall ---- */
+
+static bool has_filter;
+
+/* A filter that kills for restart_syscall; `turns`: naps that are over. */
+_Noreturn static void nap(struct child_page *page)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_restart_syscall, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        (has_filter && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0))
+        _exit(1);
+    page->ready = 1;
+    struct timespec hour = {.tv_sec = 3600};
+    for (;;) {
+        syscall(SYS_nanosleep, &hour, NULL);
+        page->turns++;
+    }
+}
+
+static void filters_that_forbid_to_go_on(void **state)
+{
+    (void)state;
+    has_filter = true;
+    struct child child = child_start(nap);
+    for (int i = 0; i < STOPS; i++) {
+        struct tracer_request request = stop(&child, NULL);
+        assert_true(request.restarted);
+        assert_true(request.no_more_stops);
+    }
+    assert_int_equal(child.page->turns, 0);
+    child_end(&child);
+}
+
+/* Without a filter nothing is changed: the rest of the time is the kernel's to keep. */
+static void calls_go_on_without_a_filter(void **state)
+{
+    (void)state;
+    has_filter = false;
+    struct child child = child_start(nap);
+    for (int i = 0; i < STOPS; i++) {
+        struct tracer_request request = stop(&child, NULL);
+        assert_false(request.restarted);
+        assert_false(request.no_more_stops);
+    }
+    assert_int_equal(child.page->turns, 0);
+    child_end(&child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stops_are_not_seen),
         cmocka_unit_test(signals_are_seen_once),
+        cmocka_unit_test(filters_that_forbid_to_go_on),
+        cmocka_unit_test(calls_go_on_without_a_filter),
     };
     onestop_block_sigchld();
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
