@@ -102,7 +102,7 @@ static bool is_unstopped(const struct item *item)
 static void note_unstopped(struct digest *digest, const struct item *item)
 {
     digest->counters.unstopped += item->count;
-    if (registers_known(&item->registers, REGISTER_RBP))
+    if (registers_known(&item->registers, REGISTER_RBP) || digest->stack.inferred > 0)
         digest->counters.inferred += item->count;
     if (digest->stack.end == STACK_CUT_BAD_RULE || digest->stack.end == STACK_CUT_NO_RULE)
         item->thread->needs_stop = true;
