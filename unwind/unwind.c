@@ -12,12 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* From the first frame on whose rbp was inferred, a walk is on trial. This is as it was before. */
+struct trial {
+    size_t frame_count;
+    struct view view;
+    uint64_t interrupted_sp_at_avma;
+    uint64_t frames_by[FRAME_BY_COUNT];
+};
+
 struct unwinder {
     enum unwind_mode mode;
     size_t max_depth;
     struct cfi *cfi;
     struct callsite_cache image_callsites;
     struct inference *inference;
+    struct trial trial; /* of the walk in work; not in it, since few need it */
     uint64_t frames_by[FRAME_BY_COUNT];
 };
 
@@ -33,17 +42,6 @@ enum { SIGNAL_FRAMES_MAX = 32 };
 /* Mostly one is enough: further out rbp is known, since that frame has saved it. */
 enum { INFERRED_MAX = 4 };
 
-/* From the first frame on whose rbp was inferred, a walk is on trial. */
-struct trial {
-    unsigned inferred; /* frames; 0: there is no trial */
-    bool is_doubtful;  /* a frame was entered in another way than by a call or a signal */
-    /* As it was before the first. */
-    size_t frame_count;
-    struct view view;
-    uint64_t interrupted_sp_at_avma;
-    uint64_t frames_by[FRAME_BY_COUNT];
-};
-
 struct walk {
     struct unwinder *unwinder;
     struct callsites callsites;
@@ -55,10 +53,9 @@ struct walk {
     const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
     size_t signal_count;
-    /* Of the stack, when the step began. */
-    size_t frame_count;
-    uint64_t interrupted_sp_at_avma;
-    struct trial trial;
+    const struct stack *stack; /* as it was when the step began */
+    unsigned inferred;         /* frames; 0: there is no trial */
+    bool is_doubtful;          /* in a trial: a frame was entered in another way than by a call or a signal */
 };
 
 /* How one step ended: with a caller, whose registers are the walk's then, or with an end of the stack. */
@@ -94,18 +91,18 @@ static const struct code_region *find_region(const struct walk *walk, uint64_t a
 static bool infer_rbp(struct walk *walk, const struct inferred_frame *frame)
 {
     struct unwinder *unwinder = walk->unwinder;
-    struct trial *trial = &walk->trial;
+    struct trial *trial = &unwinder->trial;
     uint64_t rbp;
-    if (trial->inferred == INFERRED_MAX ||
+    if (walk->inferred == INFERRED_MAX ||
         !inference_find_rbp(unwinder->inference, unwinder->cfi, &walk->view, frame, &rbp))
         return false;
-    if (trial->inferred == 0) {
-        trial->frame_count = walk->frame_count;
+    if (walk->inferred == 0) {
+        trial->frame_count = walk->stack->count;
         trial->view = walk->view;
-        trial->interrupted_sp_at_avma = walk->interrupted_sp_at_avma;
+        trial->interrupted_sp_at_avma = walk->stack->interrupted_sp_at_avma;
         memcpy(trial->frames_by, unwinder->frames_by, sizeof(trial->frames_by));
     }
-    trial->inferred++;
+    walk->inferred++;
     walk->registers.value[REGISTER_RBP] = rbp;
     walk->registers.known |= 1U << REGISTER_RBP;
     return true;
@@ -327,9 +324,9 @@ static const struct rule *find_rule(struct walk *walk, struct frame *frame, uint
     walk->region = region;
     frame->exact = true;
     *ret_lookup_avma = pc;
-    if (walk->trial.inferred > 0 && !inspect_is_sigreturn(&walk->view, region, pc) &&
+    if (walk->inferred > 0 && !inspect_is_sigreturn(&walk->view, region, pc) &&
         !inspect_is_thread_end(&walk->view, region, pc))
-        walk->trial.is_doubtful = true;
+        walk->is_doubtful = true;
     return cfi_find(walk->unwinder->cfi, region, pc);
 }
 
@@ -479,8 +476,6 @@ static int walk_callers(struct walk *walk, struct stack *stack)
             walk_plain(walk, cache, stack);
         struct frame_place frame = {.pc_avma = walk->registers.value[REGISTER_PC],
                                     .sp_avma = walk->registers.value[REGISTER_RSP]};
-        walk->frame_count = stack->count;
-        walk->interrupted_sp_at_avma = stack->interrupted_sp_at_avma;
         struct step step = step_take(walk, &stack->frames[stack->count - 1]);
         if (step.kind == STEP_NO_MEMORY)
             return -ENOMEM;
@@ -518,12 +513,12 @@ static bool is_credible(const struct walk *walk, const struct frame *frame)
  */
 static void conclude_trial(const struct walk *walk, struct stack *stack)
 {
-    const struct trial *trial = &walk->trial;
-    bool is_right = stack->end == STACK_COMPLETE && !trial->is_doubtful;
+    const struct trial *trial = &walk->unwinder->trial;
+    bool is_right = stack->end == STACK_COMPLETE && !walk->is_doubtful;
     for (size_t i = trial->frame_count; i < stack->count && is_right; i++)
         is_right = is_credible(walk, &stack->frames[i]);
     if (is_right) {
-        stack->inferred = trial->inferred;
+        stack->inferred = walk->inferred;
         return;
     }
     stack->count = trial->frame_count;
@@ -552,6 +547,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
         .view = {.map = map, .snapshot = snapshot, .reader = reader},
         .registers = snapshot->registers,
         .exact = true,
+        .stack = ret_stack,
     };
     walk.region = codemap_find(map, walk.registers.value[REGISTER_PC]);
     int err = stack_add(ret_stack, walk.registers.value[REGISTER_PC], true, FRAME_INNERMOST);
@@ -559,7 +555,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
         err = walk_callers(&walk, ret_stack);
     ret_stack->top_avma = walk.view.top_avma;
     ret_stack->other_bytes = walk.view.other_bytes;
-    if (!err && walk.trial.inferred > 0)
+    if (!err && walk.inferred > 0)
         conclude_trial(&walk, ret_stack);
     return err;
 }
