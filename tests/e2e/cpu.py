@@ -100,7 +100,7 @@ class Sleepers(harness.Case):
 
         One stop is enough, and epoll_wait does not return because of it.
         """
-        with Target("blockers_fp", "open", 4) as target:
+        with Target("sleepframes_fp", "open", 4) as target:
             profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5")
             harness.assert_healthy(target.pid)
             status, output = target.end()
@@ -108,7 +108,7 @@ class Sleepers(harness.Case):
         self.assertEqual(harness.last_json(output)["returned"], 0, "system calls that came back")
         whole = profile.count(lambda stack: "blocker_main" in stack and "[truncated]" not in stack)
         cut = profile.count(lambda stack: stack[1] == "[truncated]")
-        self.assertEqual(whole + cut, profile.count(lambda stack: stack[0] != "blockers_fp"), profile)
+        self.assertEqual(whole + cut, profile.count(lambda stack: stack[0] != "sleepframes_fp"), profile)
         self.assertGreaterEqual(cut, 2)
         # What is taken before the first one was looked at is cut too.
         self.assertLessEqual(cut, 0.1 * whole, profile)

@@ -93,7 +93,7 @@ class Unstopped(Case):
 
     def test_frame_pointer_inferred(self):
         for build in self.BUILDS:
-            with self.subTest(build=build), Target(f"blockers_{build}", "whole") as target:
+            with self.subTest(build=build), Target(f"sleepframes_{build}", "whole") as target:
                 harness.wait_until(lambda pid=target.pid: harness.state(pid) == "S", "it sleeps")
                 result, table = self.compare(target.pid, "-s")
                 harness.assert_healthy(target.pid, "S")
@@ -103,7 +103,7 @@ class Unstopped(Case):
     def test_frames_of_unknown_size(self):
         """They are cut there; main's is not one of them."""
         for build in self.BUILDS:
-            with self.subTest(build=build), Target(f"blockers_{build}", "open") as target:
+            with self.subTest(build=build), Target(f"sleepframes_{build}", "open") as target:
                 harness.wait_until(lambda pid=target.pid: harness.state(pid) == "S", "it sleeps")
                 result, table = self.compare(target.pid, "-s")
             self.assertGreater(result["reduced_cut"], STOPS / 3, table)

@@ -1,5 +1,5 @@
 /*
- * blockers whole|open [SECONDS]: threads that are blocked for ever, each below another kind of stack frame.
+ * sleepframes whole|open [SECONDS]: threads that are blocked for ever, each below another kind of stack frame.
  *
  * Built with frame pointers, none of these stacks can be followed by the stack pointer and the pc alone, since the
  * system call's function saves no register. `whole`: frames whose size is the same at each run through the function.
