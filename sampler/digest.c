@@ -158,7 +158,7 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     outcome->kind = digest->stack.end == STACK_COMPLETE ? SAMPLE_WHOLE : SAMPLE_TRUNCATED;
     outcome->end = (uint8_t)digest->stack.end;
     outcome->is_unstopped = is_unstopped(item);
-    outcome->is_inferred = has_stopped_registers(item);
+    outcome->is_inferred = outcome->is_unstopped && (digest->stack.inferred > 0 || has_stopped_registers(item));
     digest->counters.frames += digest->stack.count;
     learn(item->thread, &digest->stack, item);
     int error = add_frames(digest, item, &outcome->stack, &is_in_place);

@@ -155,6 +155,20 @@ const struct rule *cfi_find(struct cfi *cfi, const struct code_region *region, u
     return rule ? rule : make_rule(cfi, region->image, svma);
 }
 
+bool cfi_find_function(struct cfi *cfi, const struct code_region *region, uint64_t lookup_avma,
+                       uint64_t *ret_start_avma, uint64_t *ret_end_avma)
+{
+    if (!region->image || !region->has_bias)
+        return false;
+    struct cfitable *table = find_table(cfi, region->image);
+    struct cfi_function function;
+    if (!table || cfitable_find(table, lookup_avma - region->bias, &function) < 0)
+        return false;
+    *ret_start_avma = function.start_svma + region->bias;
+    *ret_end_avma = function.end_svma + region->bias;
+    return true;
+}
+
 static enum rule_answer apply_foreign(struct cfi *cfi, const struct code_region *region, uint64_t lookup_avma,
                                       struct view *view, struct registers *registers)
 {

@@ -38,6 +38,10 @@ const struct rule *cfi_find(struct cfi *cfi, const struct code_region *region, u
 enum rule_answer cfi_apply(struct cfi *cfi, const struct rule *rule, const struct code_region *region,
                            uint64_t lookup_avma, struct view *view, struct registers *registers);
 
+/* The function whose entry covers `lookup_avma`, half-open. false: there is none, or it is damaged; or no memory. */
+bool cfi_find_function(struct cfi *cfi, const struct code_region *region, uint64_t lookup_avma,
+                       uint64_t *ret_start_avma, uint64_t *ret_end_avma);
+
 /* Where cfi_find looks first. */
 struct rulecache *cfi_cache(struct cfi *cfi);
 

@@ -90,6 +90,13 @@ static inline bool rulecache_row_ends(const struct rule *rule, uint64_t svma)
     return svma - row->start_svma == row->length;
 }
 
+/* The first address behind the row of this rule, which is from a cache. */
+static inline uint64_t rulecache_row_end(const struct rule *rule)
+{
+    const struct rule_row *row = (const struct rule_row *)((const char *)rule - offsetof(struct rule_row, rule));
+    return row->start_svma + row->length;
+}
+
 /* By address alone; NULL when it was not asked for lately. */
 static inline const struct rule *rulecache_find(struct rulecache *cache, const struct image *image, uint64_t svma)
 {

@@ -31,6 +31,7 @@ void stack_clear(struct stack *stack)
     stack->top_avma = 0;
     stack->interrupted_sp_at_avma = 0;
     stack->other_bytes = 0;
+    stack->inferred = 0;
 }
 
 int stack_grow(struct stack *stack)

@@ -56,6 +56,8 @@ struct stack {
      */
     uint64_t interrupted_sp_at_avma;
     uint64_t other_bytes;
+    /* Frames whose frame pointer was not known and was found from how deep their function's stack is (inference.h). */
+    unsigned inferred;
 };
 
 void stack_deinit(struct stack *stack);

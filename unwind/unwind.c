@@ -3,6 +3,7 @@
 #include "unwind/callsite.h"
 #include "unwind/cfi.h"
 #include "unwind/framepointer.h"
+#include "unwind/inference.h"
 #include "unwind/inspect.h"
 #include "unwind/origin.h"
 #include "unwind/view.h"
@@ -11,11 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* From the first frame on whose rbp was inferred, a walk is on trial. This is as it was before. */
+struct trial {
+    size_t frame_count;
+    struct view view;
+    uint64_t interrupted_sp_at_avma;
+    uint64_t frames_by[FRAME_BY_COUNT];
+};
+
 struct unwinder {
     enum unwind_mode mode;
     size_t max_depth;
     struct cfi *cfi;
     struct callsite_cache image_callsites;
+    struct inference *inference;
+    struct trial trial; /* of the walk in work; not in it, since few need it */
     uint64_t frames_by[FRAME_BY_COUNT];
 };
 
@@ -28,6 +39,9 @@ struct unwind_space {
 /* Signal frames lead to other stacks, upward or downward; one that comes back to where another was is a circle. */
 enum { SIGNAL_FRAMES_MAX = 32 };
 
+/* Mostly one is enough: further out rbp is known, since that frame has saved it. */
+enum { INFERRED_MAX = 4 };
+
 struct walk {
     struct unwinder *unwinder;
     struct callsites callsites;
@@ -39,6 +53,9 @@ struct walk {
     const struct code_region *region; /* of the frame's lookup address; NULL: none */
     uint64_t signal_sp_avma[SIGNAL_FRAMES_MAX];
     size_t signal_count;
+    const struct stack *stack; /* as it was when the step began */
+    unsigned inferred;         /* frames; 0: there is no trial */
+    bool is_doubtful;          /* in a trial: a frame was entered in another way than by a call or a signal */
 };
 
 /* How one step ended: with a caller, whose registers are the walk's then, or with an end of the stack. */
@@ -70,6 +87,61 @@ static const struct code_region *find_region(const struct walk *walk, uint64_t a
     return codemap_find(walk->view.map, avma);
 }
 
+/* The walk ends here, unless the frame pointer that it lacks can be inferred. */
+static bool infer_rbp(struct walk *walk, const struct inferred_frame *frame)
+{
+    struct unwinder *unwinder = walk->unwinder;
+    struct trial *trial = &unwinder->trial;
+    uint64_t rbp;
+    if (walk->inferred == INFERRED_MAX ||
+        !inference_find_rbp(unwinder->inference, unwinder->cfi, &walk->view, frame, &rbp))
+        return false;
+    if (walk->inferred == 0) {
+        trial->frame_count = walk->stack->count;
+        trial->view = walk->view;
+        trial->interrupted_sp_at_avma = walk->stack->interrupted_sp_at_avma;
+        memcpy(trial->frames_by, unwinder->frames_by, sizeof(trial->frames_by));
+    }
+    walk->inferred++;
+    walk->registers.value[REGISTER_RBP] = rbp;
+    walk->registers.known |= 1U << REGISTER_RBP;
+    return true;
+}
+
+static struct step step_by_inference(struct walk *walk, const struct rule *rule, uint64_t lookup_avma)
+{
+    struct rule kept = *rule; /* looking at the function's other rows may make the cache forget */
+    struct inferred_frame frame = {
+        .region = walk->region,
+        .lookup_avma = lookup_avma,
+        .exact = walk->exact,
+        .sp_avma = walk->registers.value[REGISTER_RSP],
+        .cfa_off = kept.cfa_off,
+    };
+    if (!infer_rbp(walk, &frame))
+        return step_end(STACK_CUT_BAD_RULE);
+    switch (rule_apply_plain(&kept, &walk->view, &walk->registers)) {
+    case RULE_STEPPED:
+        break;
+    case RULE_NEEDS_MEMORY:
+        return step_end(walk->view.cut ? STACK_CUT_COPY : STACK_CUT_BAD_RULE);
+    case RULE_OUTERMOST:
+    case RULE_UNUSABLE:
+        return step_end(STACK_CUT_BAD_RULE);
+    }
+    if (!inference_is_caller(walk->unwinder->inference, walk->unwinder->cfi, &walk->view, walk->callsites, &frame,
+                             walk->registers.value[REGISTER_PC]))
+        return step_end(STACK_CUT_BAD_RULE);
+    return step_caller(FRAME_BY_CFI, kept.signal);
+}
+
+/* A frame pointer is needed that is not known, and nothing else. */
+static bool lacks_rbp(const struct walk *walk, const struct rule *rule)
+{
+    return rule->kind == RULE_PLAIN && rule->return_in == RETURN_AT_CFA && rule->cfa_register == REGISTER_RBP &&
+           !registers_known(&walk->registers, REGISTER_RBP);
+}
+
 static struct step step_by_cfi(struct walk *walk, const struct rule *rule, uint64_t lookup_avma)
 {
     if (rule->kind == RULE_NONE)
@@ -80,6 +152,8 @@ static struct step step_by_cfi(struct walk *walk, const struct rule *rule, uint6
     bool exact = rule->signal;
     walk->view.failed = false;
     walk->view.cut = false;
+    if (lacks_rbp(walk, rule))
+        return step_by_inference(walk, rule, lookup_avma);
     switch (cfi_apply(walk->unwinder->cfi, rule, walk->region, lookup_avma, &walk->view, &walk->registers)) {
     case RULE_STEPPED:
         return step_caller(by, exact);
@@ -250,6 +324,9 @@ static const struct rule *find_rule(struct walk *walk, struct frame *frame, uint
     walk->region = region;
     frame->exact = true;
     *ret_lookup_avma = pc;
+    if (walk->inferred > 0 && !inspect_is_sigreturn(&walk->view, region, pc) &&
+        !inspect_is_thread_end(&walk->view, region, pc))
+        walk->is_doubtful = true;
     return cfi_find(walk->unwinder->cfi, region, pc);
 }
 
@@ -420,6 +497,40 @@ static int walk_callers(struct walk *walk, struct stack *stack)
     }
 }
 
+/* Is it one that a call leads to, or, in generated code, that HotSpot's interpreter has made? Exact ones are looked at
+ * when they are entered. */
+static bool is_credible(const struct walk *walk, const struct frame *frame)
+{
+    if (frame->exact || framepointer_is_return(&walk->view, walk->callsites, frame->avma))
+        return true;
+    const struct code_region *region = codemap_find(walk->view.map, frame_lookup_avma(frame->avma, false));
+    return frame->by == FRAME_BY_FP && region && !region->image;
+}
+
+/*
+ * What was inferred counts only if all that comes of it is right: the walk comes to the stack's beginning, and by
+ * return addresses. Else it ends where it would have ended without. If a larger copy could tell, that is said.
+ */
+static void conclude_trial(const struct walk *walk, struct stack *stack)
+{
+    const struct trial *trial = &walk->unwinder->trial;
+    bool is_right = stack->end == STACK_COMPLETE && !walk->is_doubtful;
+    for (size_t i = trial->frame_count; i < stack->count && is_right; i++)
+        is_right = is_credible(walk, &stack->frames[i]);
+    if (is_right) {
+        stack->inferred = walk->inferred;
+        return;
+    }
+    stack->count = trial->frame_count;
+    memcpy(walk->unwinder->frames_by, trial->frames_by, sizeof(trial->frames_by));
+    if (stack->end == STACK_CUT_COPY)
+        return;
+    stack->end = STACK_CUT_BAD_RULE;
+    stack->interrupted_sp_at_avma = trial->interrupted_sp_at_avma;
+    stack->top_avma = trial->view.top_avma;
+    stack->other_bytes = trial->view.other_bytes;
+}
+
 int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const struct codemap *map,
                 const struct snapshot *snapshot, const struct memory_reader *reader, struct stack *ret_stack)
 {
@@ -436,6 +547,7 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
         .view = {.map = map, .snapshot = snapshot, .reader = reader},
         .registers = snapshot->registers,
         .exact = true,
+        .stack = ret_stack,
     };
     walk.region = codemap_find(map, walk.registers.value[REGISTER_PC]);
     int err = stack_add(ret_stack, walk.registers.value[REGISTER_PC], true, FRAME_INNERMOST);
@@ -443,6 +555,8 @@ int unwind_walk(struct unwinder *unwinder, struct unwind_space *space, const str
         err = walk_callers(&walk, ret_stack);
     ret_stack->top_avma = walk.view.top_avma;
     ret_stack->other_bytes = walk.view.other_bytes;
+    if (!err && walk.inferred > 0)
+        conclude_trial(&walk, ret_stack);
     return err;
 }
 
@@ -454,17 +568,18 @@ struct unwinder *unwinder_new(enum unwind_mode mode, size_t max_depth)
     unwinder->mode = mode;
     unwinder->max_depth = max_depth;
     unwinder->cfi = cfi_new();
-    if (!unwinder->cfi) {
-        free(unwinder);
-        return NULL;
-    }
-    return unwinder;
+    unwinder->inference = inference_new();
+    if (unwinder->cfi && unwinder->inference)
+        return unwinder;
+    unwinder_free(unwinder);
+    return NULL;
 }
 
 void unwinder_free(struct unwinder *unwinder)
 {
     if (!unwinder)
         return;
+    inference_free(unwinder->inference);
     cfi_free(unwinder->cfi);
     free(unwinder);
 }

@@ -80,10 +80,7 @@ class Sleepers(harness.Case):
         self.assertEqual(stats["samples_truncated"], 0)
 
     def test_wall_mode_with_frame_pointers(self):
-        """Some of these stacks need rbp, which only a stop tells: after one sample that says that it is cut, they are whole.
-
-        One stop is enough, and epoll_wait does not return because of it.
-        """
+        """Some of these stacks need rbp, which only a stop tells: it is inferred, and nobody who sleeps is stopped for it."""
         with Target("sleepers_fp", 4) as target:
             profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5")
             harness.assert_healthy(target.pid)
@@ -92,13 +89,41 @@ class Sleepers(harness.Case):
         returned = harness.last_json(output)["returned"]
         self.assertEqual({name: count for name, count in returned.items() if count}, {}, "system calls that came back")
         whole = profile.count(lambda stack: "sleeper_main" in stack and "[truncated]" not in stack)
+        self.assertEqual(whole, profile.count(lambda stack: stack[0] != "sleepers_fp"), profile)
+        self.assertEqual(stats["samples_truncated"], 0)
+        self.assertGreaterEqual(stats["unstopped"], 0.98 * whole)
+        self.assertGreaterEqual(stats["inferred"], 2 * stats["ticks"])
+        self.assertEqual(stats["eintr_restarted"], 0)
+
+    def open_frames(self, bpf):
+        """Frames of a size that is known at run time only: after one sample that says that it is cut, these stacks are whole."""
+        with Target("sleepframes_fp", "open", 4) as target:
+            profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5", "--bpf", bpf)
+            harness.assert_healthy(target.pid)
+            status, output = target.end()
+        self.assertEqual(status, 0)
+        self.assertEqual(harness.last_json(output)["returned"], 0, "system calls that came back")
+        whole = profile.count(lambda stack: "blocker_main" in stack and "[truncated]" not in stack)
         cut = profile.count(lambda stack: stack[1] == "[truncated]")
-        self.assertEqual(whole + cut, profile.count(lambda stack: stack[0] != "sleepers_fp"), profile)
+        self.assertEqual(whole + cut, profile.count(lambda stack: stack[0] != "sleepframes_fp"), profile)
+        self.assertGreaterEqual(cut, 2)
         # What is taken before the first one was looked at is cut too.
         self.assertLessEqual(cut, 0.1 * whole, profile)
         self.assertGreaterEqual(stats["unstopped"], 0.9 * whole)
+        return stats
+
+    def test_wall_mode_with_open_frames(self):
+        """One stop is enough, and epoll_wait does not return because of it."""
+        stats = self.open_frames("off")
         self.assertGreaterEqual(stats["inferred"], 2 * stats["ticks"])
         self.assertGreaterEqual(stats["eintr_restarted"], 1)
+
+    def test_wall_mode_with_registers_by_bpf(self):
+        """No stop at all, where the kernel tells the registers."""
+        stats = self.open_frames("auto")
+        if not stats["registers_by_bpf"]:
+            self.skipTest("not built with BPF, or not permitted")
+        self.assertEqual(stats["eintr_restarted"], 0)
 
     def test_burst(self):
         profile, stats, result = self.launch(["-r", "500"], [program("burst"), "4"])

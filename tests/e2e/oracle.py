@@ -36,6 +36,7 @@ class Case(harness.Case):
         self.assertEqual(result["failed"], 0, done.stdout)
         self.assertEqual(result["impossible"], 0, done.stdout)
         self.assertEqual(result["unexplained"], {}, done.stdout)
+        self.assertEqual(result["reduced_different"], 0, done.stdout + done.stderr)
         self.assertEqual(result["same_best"] + sum(sum(result[name].values()) for name in ("better", "explained")),
                          result["compared"], done.stdout)
         return result, done.stdout
@@ -83,6 +84,30 @@ class Stacks(Case):
             harness.assert_healthy(target.pid, "RS")
         self.assertGreaterEqual(result["same_best"], 0.99 * result["compared"], table)
         self.assertGreaterEqual(result["complete"], 0.99 * result["compared"], table)
+
+
+class Unstopped(Case):
+    """Walks without the registers that only a stop tells, of threads blocked below frames with frame pointers."""
+
+    BUILDS = ("fp", "plain", "small", "probed", "static")
+
+    def test_frame_pointer_inferred(self):
+        for build in self.BUILDS:
+            with self.subTest(build=build), Target(f"sleepframes_{build}", "whole") as target:
+                harness.wait_until(lambda pid=target.pid: harness.state(pid) == "S", "it sleeps")
+                result, table = self.compare(target.pid, "-s")
+                harness.assert_healthy(target.pid, "S")
+            self.assertEqual(result["complete"], STOPS, table)
+            self.assertEqual(result["reduced_inferred"], STOPS, table)
+
+    def test_frames_of_unknown_size(self):
+        """They are cut there; main's is not one of them."""
+        for build in self.BUILDS:
+            with self.subTest(build=build), Target(f"sleepframes_{build}", "open") as target:
+                harness.wait_until(lambda pid=target.pid: harness.state(pid) == "S", "it sleeps")
+                result, table = self.compare(target.pid, "-s")
+            self.assertGreater(result["reduced_cut"], STOPS / 3, table)
+            self.assertEqual(result["reduced_cut"] + result["reduced_inferred"], STOPS, table)
 
 
 class Differences(Case):

@@ -32,6 +32,7 @@ static void check_stack(const struct stack *stack, const struct snapshot *snapsh
     FUZZ_CHECK((unsigned)stack->end < STACK_END_COUNT);
     FUZZ_CHECK(stack->frames[0].avma == snapshot->registers.value[REGISTER_PC] && stack->frames[0].exact);
     FUZZ_CHECK(stack->top_avma <= snapshot->stack_end_avma);
+    FUZZ_CHECK(stack->inferred == 0 || stack->end == STACK_COMPLETE);
     FUZZ_CHECK(stack->other_bytes == 0 || snapshot->range_count > 1);
     uint64_t written;
     FUZZ_CHECK(stack->interrupted_sp_at_avma == 0 ||
@@ -73,6 +74,7 @@ static void walk(int mode, const struct codemap *map, const struct snapshot *sna
     check_stack(&first, snapshot);
     FUZZ_CHECK(unwind_walk(unwinders[mode], spaces[mode], map, snapshot, reader, &second) == 0);
     FUZZ_CHECK(first.count == second.count && first.end == second.end && first.top_avma == second.top_avma);
+    FUZZ_CHECK(first.inferred == second.inferred);
     for (size_t i = 0; i < first.count; i++) {
         const struct frame *a = &first.frames[i], *b = &second.frames[i];
         FUZZ_CHECK(a->avma == b->avma && a->exact == b->exact && a->by == b->by);

@@ -265,6 +265,35 @@ static void seed_with_search_table(void)
     save("cfitable", "search", &seed);
 }
 
+/* ---- code ---- */
+
+/* The first functions, asked for the depth at their ends, with the mark of a frame pointer or without. */
+static void code_seeds(const struct image *image, struct cfitable *table, unsigned file)
+{
+    enum { CODE_BYTES_MAX = 4096 };
+    uint8_t code[CODE_BYTES_MAX];
+    unsigned saved = 0;
+    for (size_t n = 0; n < cfitable_count(table) && saved < SEEDS_PER_FILE; n += 7) {
+        struct output seed = {.size = 0};
+        struct cfi_function function;
+        char name[32];
+        if (cfitable_find(table, cfitable_start(table, n), &function) < 0)
+            continue;
+        size_t size = (size_t)(function.end_svma - function.start_svma);
+        if (size > sizeof(code) || image_read_svma(image, function.start_svma, code, size) < 0)
+            continue;
+        put_number(&seed, n & 3, 1);
+        put_number(&seed, size - 1, 2);
+        put_number(&seed, 1, 1);
+        put_number(&seed, 0, 2);
+        put_number(&seed, n & 2 ? 0 : 0xff, 1);
+        put(&seed, code, size);
+        snprintf(name, sizeof(name), "%u-%zu", file, n);
+        save("prologue", name, &seed);
+        saved++;
+    }
+}
+
 static void seeds_of_file(const char *path, unsigned file)
 {
     struct image *image = NULL;
@@ -272,6 +301,7 @@ static void seeds_of_file(const char *path, unsigned file)
     if (image_open(open(path, O_RDONLY | O_CLOEXEC), path, &image) < 0 || cfitable_new(image, &table) < 0)
         exit(1);
     seeds_of_table(table, file);
+    code_seeds(image, table, file);
     raw_seeds(image, file);
     cfitable_free(table);
     image_free(image);

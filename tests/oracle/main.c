@@ -1,5 +1,6 @@
 /*
  * oracle -p PID | -- PROGRAM ARGS: three unwinders on the same stopped thread, again and again.
+ * With -s only sleeping threads are stopped.
  *
  * At each stop our unwinder walks the copy of the thread's stack, as in the sampler, and libdwfl and libunwind-ptrace
  * walk the thread itself. judge.h says how they are compared, tally.h what is printed.
@@ -38,18 +39,20 @@ struct oracle {
     const char *json_path;
     char **program;
     bool verbose;
+    bool only_sleeping;
 
     struct target target;
     struct peer_libdwfl *libdwfl;
     struct peer_libunwind *libunwind;
     struct trace ours;
+    struct trace reduced;
     struct trace theirs[PEER_COUNT];
     struct tally tally;
     struct rng rng;
     uint64_t ticks_idle;
 };
 
-static const char usage[] = "usage: oracle [-n STOPS] [-r HZ] [-u auto|fp|dwarf] [--json FILE] [--save DIR] [-v] "
+static const char usage[] = "usage: oracle [-n STOPS] [-r HZ] [-u auto|fp|dwarf] [--json FILE] [--save DIR] [-s] [-v] "
                             "-p PID | -- PROGRAM [ARGS]\n";
 
 static volatile sig_atomic_t interrupted;
@@ -91,11 +94,15 @@ static pid_t choose_thread(struct oracle *oracle, bool *ret_sleeping)
 {
     struct choice choice = {.oracle = oracle};
     procfs_each_thread(oracle->target.proc_fd, look_at_thread, &choice);
+    if (oracle->only_sleeping)
+        choice.running_tid = 0;
     *ret_sleeping = choice.running_tid == 0;
     if (choice.running_tid)
         return choice.running_tid;
     if (!choice.other_tid && procfs_is_dead(oracle->target.proc_fd))
         return -ESRCH;
+    if (oracle->only_sleeping)
+        return choice.other_tid;
     return oracle->ticks_idle++ % TICKS_A_SLEEPER == TICKS_A_SLEEPER - 1 ? choice.other_tid : 0;
 }
 
@@ -135,6 +142,24 @@ static void print_stop(const struct oracle *oracle, const struct comparison *com
     fprintf(stderr, "\n");
 }
 
+/* Our two walks. */
+static void print_difference(const struct oracle *oracle, pid_t tid)
+{
+    const struct trace *traces[] = {&oracle->ours, &oracle->reduced};
+    size_t longer = oracle->ours.count > oracle->reduced.count ? oracle->ours.count : oracle->reduced.count;
+    fprintf(stderr, "thread %d: with all registers (%s), and without (%s):\n", (int)tid, oracle->ours.end,
+            oracle->reduced.end);
+    for (size_t i = 0; i < longer; i++) {
+        for (size_t t = 0; t < 2; t++) {
+            char place[128] = "";
+            if (i < traces[t]->count)
+                target_place(&oracle->target, traces[t]->frames[i].avma, place, sizeof(place));
+            fprintf(stderr, " %-40s", place);
+        }
+        fprintf(stderr, "\n");
+    }
+}
+
 /* Returns 0 or a negative errno; -ESRCH and -EFAULT: no stack to compare. */
 static int compare(struct oracle *oracle, const struct stop *stop)
 {
@@ -164,7 +189,12 @@ static int compare(struct oracle *oracle, const struct stop *stop)
     }
     if (oracle->verbose)
         print_stop(oracle, &comparison, stop->tid);
-    return tally_add(&oracle->tally, &comparison);
+    error = tally_add(&oracle->tally, &comparison);
+    if (!error)
+        error = target_walk_reduced(target, &oracle->reduced);
+    if (!error && !tally_add_reduced(&oracle->tally, &oracle->ours, &oracle->reduced, target->stack.inferred))
+        print_difference(oracle, stop->tid);
+    return error;
 }
 
 /* One tick. Returns 1 when a thread was stopped, 0 when none was, or a negative errno that ends the run. */
@@ -215,6 +245,8 @@ static int set_up(struct oracle *oracle)
     int error = target_open(oracle->pid, oracle->mode, &oracle->target);
     if (!error)
         error = trace_init(&oracle->ours);
+    if (!error)
+        error = trace_init(&oracle->reduced);
     for (int p = 0; p < PEER_COUNT && !error; p++)
         error = trace_init(&oracle->theirs[p]);
     if (error)
@@ -229,6 +261,7 @@ static void tear_down(struct oracle *oracle)
     peer_libdwfl_free(oracle->libdwfl);
     peer_libunwind_free(oracle->libunwind);
     trace_deinit(&oracle->ours);
+    trace_deinit(&oracle->reduced);
     for (int p = 0; p < PEER_COUNT; p++)
         trace_deinit(&oracle->theirs[p]);
     target_close(&oracle->target);
@@ -278,7 +311,7 @@ static bool parse_arguments(int argc, char **argv, struct oracle *oracle)
     uint64_t pid = 0;
     bool good = true;
     int option;
-    while (good && (option = getopt_long(argc, argv, "+p:n:r:u:v", options, NULL)) != -1) {
+    while (good && (option = getopt_long(argc, argv, "+p:n:r:su:v", options, NULL)) != -1) {
         if (option == 'p')
             good = parse_number(optarg, &pid) && pid > 0 && pid < 1 << 30;
         else if (option == 'n')
@@ -291,6 +324,8 @@ static bool parse_arguments(int argc, char **argv, struct oracle *oracle)
             oracle->json_path = optarg;
         else if (option == OPTION_SAVE)
             oracle->tally.save_dir = optarg;
+        else if (option == 's')
+            oracle->only_sleeping = true;
         else if (option == 'v')
             oracle->verbose = true;
         else

@@ -119,6 +119,18 @@ int tally_add(struct tally *tally, const struct comparison *comparison)
     return error;
 }
 
+bool tally_add_reduced(struct tally *tally, const struct trace *ours, const struct trace *reduced, unsigned inferred)
+{
+    size_t common = trace_common(ours, ours->count, reduced, reduced->count);
+    bool is_same = common == ours->count && common == reduced->count && ours->at_root == reduced->at_root;
+    bool is_cut = !is_same && common == reduced->count && !reduced->at_root;
+    tally->reduced_same += is_same;
+    tally->reduced_inferred += is_same && inferred > 0;
+    tally->reduced_cut += is_cut;
+    tally->reduced_different += !is_same && !is_cut;
+    return is_same || is_cut;
+}
+
 uint64_t tally_class(const struct tally *tally, enum kind_class class)
 {
     uint64_t sum = 0;
@@ -181,6 +193,10 @@ void tally_table(const struct tally *tally, struct strbuf *ret_text)
     add_share(ret_text, "libdwfl at the root", tally->at_root[PEER_LIBDWFL], all);
     add_share(ret_text, "libunwind at the root", tally->at_root[PEER_LIBUNWIND], all);
     add_count(ret_text, "libunwind's cache was wrong", tally->libunwind_cache_wrong);
+    add_share(ret_text, "same without stop's registers", tally->reduced_same, all);
+    add_share(ret_text, "  frame pointer inferred", tally->reduced_inferred, all);
+    add_share(ret_text, "  cut", tally->reduced_cut, all);
+    add_share(ret_text, "  different", tally->reduced_different, all);
     for (size_t i = 0; i < tally->entry_count; i++)
         strbuf_addf(ret_text, "%llu times %s\n%s", (unsigned long long)tally->entries[i].count, tally->entries[i].key,
                     tally->entries[i].example);
@@ -245,6 +261,10 @@ void tally_json(const struct tally *tally, struct strbuf *ret_text)
         {"libdwfl_at_root", tally->at_root[PEER_LIBDWFL]},
         {"libunwind_at_root", tally->at_root[PEER_LIBUNWIND]},
         {"libunwind_cache_wrong", tally->libunwind_cache_wrong},
+        {"reduced_same", tally->reduced_same},
+        {"reduced_inferred", tally->reduced_inferred},
+        {"reduced_cut", tally->reduced_cut},
+        {"reduced_different", tally->reduced_different},
     };
     strbuf_adds(ret_text, "{");
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)

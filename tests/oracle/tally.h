@@ -41,6 +41,11 @@ struct tally {
     uint64_t complete;
     uint64_t at_root[PEER_COUNT];
     uint64_t libunwind_cache_wrong; /* walks that came out otherwise without its cache */
+    /* Our walks without the registers that only a stop tells, against those with all: */
+    uint64_t reduced_same;
+    uint64_t reduced_inferred;  /* of these, with a frame pointer that was inferred */
+    uint64_t reduced_cut;       /* they end early, and say so */
+    uint64_t reduced_different; /* a wrong frame, or too few and not said so */
     struct tally_entry entries[TALLY_KEYS];
     size_t entry_count;
     uint64_t entries_lost;
@@ -59,6 +64,9 @@ void tally_deinit(struct tally *tally);
 
 /* Counts it, and writes a fixture for a new key. Returns 0, -ENOMEM, or the error of the fixture's file. */
 int tally_add(struct tally *tally, const struct comparison *comparison);
+
+/* Compares our two walks; `inferred` frames of the reduced one. false: they differ. */
+bool tally_add_reduced(struct tally *tally, const struct trace *ours, const struct trace *reduced, unsigned inferred);
 
 uint64_t tally_class(const struct tally *tally, enum kind_class class); /* stops */
 

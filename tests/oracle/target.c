@@ -185,12 +185,12 @@ bool target_read(const struct target *target, uint64_t avma, void *buffer, size_
     return fileio_pread(target_space(target)->mem_fd, buffer, size, avma) == (ssize_t)size;
 }
 
-int target_walk(struct target *target, struct trace *ret_trace)
+static int walk(struct target *target, const struct snapshot *snapshot, struct trace *ret_trace)
 {
     struct memory_reader reader = {.read = read_space, .context = target};
     struct stack *stack = &target->stack;
-    int error = unwind_walk(target->unwinder, target_space(target)->unwind, &target->map->code, &target->snapshot,
-                            &reader, stack);
+    int error =
+        unwind_walk(target->unwinder, target_space(target)->unwind, &target->map->code, snapshot, &reader, stack);
     if (error)
         return error;
     trace_clear(ret_trace);
@@ -201,6 +201,19 @@ int target_walk(struct target *target, struct trace *ret_trace)
     ret_trace->at_root = stack->end == STACK_COMPLETE;
     snprintf(ret_trace->end, sizeof(ret_trace->end), "%s", stack_end_name(stack->end));
     return 0;
+}
+
+int target_walk(struct target *target, struct trace *ret_trace)
+{
+    return walk(target, &target->snapshot, ret_trace);
+}
+
+int target_walk_reduced(struct target *target, struct trace *ret_trace)
+{
+    struct snapshot reduced = target->snapshot;
+    reduced.registers.known = 1U << REGISTER_RSP | 1U << REGISTER_PC | 1U << REGISTER_RDI | 1U << REGISTER_RSI |
+                              1U << REGISTER_RDX | 1U << REGISTER_R10 | 1U << REGISTER_R8 | 1U << REGISTER_R9;
+    return walk(target, &reduced, ret_trace);
 }
 
 const char *target_place(const struct target *target, uint64_t avma, char *buffer, size_t size)

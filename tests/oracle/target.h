@@ -50,6 +50,12 @@ int target_copy(struct target *target, const struct stop *stop);
 /* Our walk of target->snapshot. Returns 0 or a negative errno. */
 int target_walk(struct target *target, struct trace *ret_trace);
 
+/*
+ * The same with no other registers than those that are known of a thread that was not stopped: stack pointer, pc and
+ * a system call's arguments. target->stack says what was inferred.
+ */
+int target_walk_reduced(struct target *target, struct trace *ret_trace);
+
 struct space *target_space(const struct target *target);
 
 /* Memory of the process, as it is now. */
