@@ -50,7 +50,11 @@ struct thread {
     uint64_t counted_until_ns; /* wall mode: time before this is in the profile */
     struct extent stack;       /* where its stack was last */
     uint64_t samples;
-    struct registers restarted_at; /* of the last stop that made a system call start again */
+    /* Of the last stop that made a system call start again: the registers, how often it had been on a CPU, and how many
+     * such stops this one call has seen. */
+    struct registers restarted_at;
+    uint64_t restarted_slices;
+    unsigned restarts;
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;

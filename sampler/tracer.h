@@ -64,8 +64,8 @@ struct tracer_request {
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
     /*
-     * The registers of the stop after which a system call of this thread was started again; none known: never. The same
-     * call in the same place is not started again a second time, since its timeout would never be over.
+     * The registers of the stop after which a system call of this thread was started again, if it may be in that call
+     * still and is not to be started again, since its timeout would never be over; else none known.
      */
     struct registers restarted_at;
 
@@ -78,8 +78,9 @@ struct tracer_request {
     size_t bytes;
     const uint8_t *other; /* the interrupted stack, in the buffer too */
     uint64_t other_avma;
-    size_t other_bytes; /* 0: there is no other stack */
-    bool restarted;     /* the system call that the stop has ended was started again */
+    size_t other_bytes;        /* 0: there is no other stack */
+    bool restarted;            /* the system call that the stop has ended was started again */
+    uint64_t restarted_slices; /* then: how often the thread had been on a CPU */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
