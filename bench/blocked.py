@@ -83,11 +83,13 @@ def once(program, arguments, verdict):
         verdict.say(statistics.median(per_tick) <= BEFORE_NAMES_LIMIT_MS, f"sampler, CPU time before names {spread(per_tick)}, limit {BEFORE_NAMES_LIMIT_MS} ms")
         stops = [row[2]["stops"] for row in rows]
         verdict.say(max(stops) == 0, f"threads stopped: {max(stops)}")
+        returns = asked.ask(0.1)[3]
+        verdict.say(returns == 0, f"waits that ended with EINTR: {returns:.0f}")
         verdict.say(all(row[2]["samples_truncated"] == 0 for row in rows), f"stacks that are not whole: {max(row[2]['samples_truncated'] for row in rows)}")
         for name, command in others.items():
             with locked(arguments.lock):
                 ms, shown = other(*command, asked.pid)
-            print(f"  {name:45} {ms:8.1f} ms, {shown} threads, {shown} stopped; {ms / statistics.median(per_tick):.0f} times ours", flush=True)
+            print(f"  {name:45} {ms:8.1f} ms, {shown} threads, all stopped, {asked.ask(0.1)[3]:.0f} waits ended; {ms / statistics.median(per_tick):.0f} times ours", flush=True)
 
 
 def busy(program, arguments, verdict):
@@ -96,7 +98,7 @@ def busy(program, arguments, verdict):
         runs, worst, plain_worst, naive_worst = [], [], [], []
 
         def ask(into):
-            turns, stops, worst_us = asked.ask(arguments.seconds)
+            turns, stops, worst_us, _ = asked.ask(arguments.seconds)
             into.append((worst_us, stops))
             return turns
 

@@ -1,8 +1,9 @@
 /*
  * blocked_target BLOCKED BUSY: so many threads that wait, each twelve frames deep in one of six kinds of call, and so
  * many that work. Prints "ready"; then for each line of standard input, a number of seconds, what happened in that
- * time: "turns_per_second stops worst_us", where stops are spells in which a working thread neither ran nor waited for
- * a CPU: nothing of its own does that, but a tracer's stop.
+ * time: "turns_per_second stops worst_us returns". Stops are spells in which a working thread neither ran nor waited
+ * for a CPU: nothing of its own does that, but a tracer's stop. Returns are waits that ended since the last line, as
+ * nobody ends them.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -27,6 +28,7 @@ struct worker {
 
 static struct worker workers[BUSY_MAX];
 static atomic_int waiting;
+static atomic_ulong returns;
 static int quiet[2];
 
 static uint64_t clock_ns(clockid_t clock)
@@ -51,10 +53,12 @@ static void block(unsigned kind)
         epoll = epoll_create1(0);
         epoll_ctl(epoll, EPOLL_CTL_ADD, quiet[0], &event);
         epoll_wait(epoll, &event, 1, -1);
+        close(epoll);
         break;
     case 1:
         pthread_mutex_lock(&mutex);
         pthread_cond_wait(&condition, &mutex);
+        pthread_mutex_unlock(&mutex);
         break;
     case 2:
         nanosleep(&hour, NULL);
@@ -76,7 +80,8 @@ __attribute__((noinline)) static unsigned deeper(unsigned kind, unsigned frames)
     volatile unsigned own = frames;
     if (frames == 0) {
         atomic_fetch_add(&waiting, 1);
-        block(kind);
+        for (;; atomic_fetch_add(&returns, 1))
+            block(kind);
     } else {
         own += deeper(kind, frames - 1);
     }
@@ -175,7 +180,7 @@ static void measure(int busy, double seconds)
         stops += workers[i].stops;
         worst_ns = workers[i].worst_ns > worst_ns ? workers[i].worst_ns : worst_ns;
     }
-    printf("%.1f %lu %lu\n", (double)turns / passed, stops, worst_ns / 1000);
+    printf("%.1f %lu %lu %lu\n", (double)turns / passed, stops, worst_ns / 1000, atomic_exchange(&returns, 0));
     fflush(stdout);
 }
 
