@@ -89,7 +89,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rate", type=int, default=99)
     parser.add_argument("--lock", metavar="FILE", help="hold an exclusive lock of FILE during the pairs")
-    parser.add_argument("runtimes", nargs="*", choices=[*RUNTIMES, []], default=list(RUNTIMES))
+    parser.add_argument("runtimes", nargs="*", default=list(RUNTIMES), metavar="java|go")
     arguments = parser.parse_args()
     build("naive_tracer")
     os.makedirs(BUILT, exist_ok=True)

@@ -207,7 +207,7 @@ def idle(server, arguments, verdict):
     with locked(arguments.lock):
         blocks = -switches(pids)
         time.sleep(IDLE_SECONDS)
-        blocks += switches(pids) + threads
+        blocks += switches(pids)
         with Sampling(server.process.pid, "-m", "wall", *server.options, rate=arguments.rate) as run:
             time.sleep(IDLE_SECONDS)
     stats = run.stats
@@ -215,6 +215,7 @@ def idle(server, arguments, verdict):
     whole = 1 - stats["samples_truncated"] / max(1, stats["samples"])
     verdict.say(stats["samples_truncated"] <= threads and not stats["samples_failed"],
                 f"idle: {threads} threads, {100 * whole:.2f} % of {stats['samples']} stacks whole ({stats['samples_truncated']} cut), {stats['inferred']} inferred")
+    blocks = threads + round(blocks * stats["wall_ns"] / 1e9 / IDLE_SECONDS)
     verdict.say(stats["stops"] <= blocks, f"idle: {stats['stops']} stops, {blocks} blocks")
 
 
@@ -248,7 +249,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rate", type=int, default=99)
     parser.add_argument("--lock", metavar="FILE", help="hold an exclusive lock of FILE during the pairs")
-    parser.add_argument("servers", nargs="*", choices=[*SERVERS, []], default=list(SERVERS))
+    parser.add_argument("servers", nargs="*", default=list(SERVERS), metavar="|".join(SERVERS))
     arguments = parser.parse_args()
     build("memcached_load")
     verdict = Verdict()
