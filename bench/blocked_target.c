@@ -111,7 +111,13 @@ struct reading {
 
 static struct reading read_clocks(int schedstat_fd)
 {
-    return (struct reading){clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_THREAD_CPUTIME_ID), queued_ns(schedstat_fd)};
+    struct reading now;
+    do { /* all of one moment: a preemption in between would be in one of them only */
+        now.wall_ns = clock_ns(CLOCK_MONOTONIC);
+        now.run_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        now.queued_ns = queued_ns(schedstat_fd);
+    } while (clock_ns(CLOCK_MONOTONIC) - now.wall_ns > GAP_NS);
+    return now;
 }
 
 /* When the clock has jumped: was that a stop? */
