@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* So often may one system call be started again, and its timeout with it, before a stop ends it after all. */
+enum { RESTARTS_MAX = 4 };
+
 /* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
  */
 static struct item *take_item(struct flights *flights, size_t buffer_bytes)
@@ -151,6 +154,29 @@ static struct flight *find_free(struct flights *flights)
     return NULL;
 }
 
+/*
+ * Does it sleep ever since a stop, but for the moment in which its system call was started again? A later call may look
+ * the same, but it has been on a CPU once more to leave the first.
+ */
+static bool may_be_in_restarted_call(const struct thread *thread)
+{
+    struct procfs_schedstat now; /* the last look may be of before a call that has ended since */
+    if (!registers_known(&thread->restarted_at, REGISTER_PC))
+        return false;
+    if (!thread->has_schedstat)
+        return true;
+    return thread->seen_off_cpu && thread_read_schedstat(thread, &now) == 0 &&
+           now.slices <= thread->restarted_slices + 1;
+}
+
+/* Without counters every later call that looks the same is taken for the same. */
+static bool may_restart(struct thread *thread)
+{
+    if (!may_be_in_restarted_call(thread))
+        thread->restarts = 0;
+    return thread->has_schedstat ? thread->restarts < RESTARTS_MAX : thread->restarts == 0;
+}
+
 /* Asks the thread to stop. The sample comes when it does. */
 void flights_start(struct flights *flights, struct thread *thread)
 {
@@ -170,7 +196,7 @@ void flights_start(struct flights *flights, struct thread *thread)
             .buffer_bytes = item->buffer_bytes,
             .stack_bytes_max = copy_bytes,
             .interrupted_sp_at_avma = interrupted_sp_at_avma,
-            .restarted_at = thread->restarted_at,
+            .restarted_at = may_restart(thread) ? (struct registers){.known = 0} : thread->restarted_at,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
@@ -257,14 +283,13 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
     struct memory_range stack = {.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
     thread->stopped_at = request->registers;
     thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
-    /* Not for longer than until the next stop: one that is elsewhere says that the call is over, and one that let EINTR
-     * through has ended it. A call without a timeout may be started again and again. */
-    if (request->restarted && !request->is_endless)
-        thread->restarted_at = request->registers;
-    else
-        thread->restarted_at.known = 0;
-    if (request->no_more_stops)
-        thread->has_filter = true;
+    if (!request->restarted || request->is_endless) {
+        thread->restarted_at.known = 0; /* the call is over, or may be started again without end */
+        return;
+    }
+    thread->restarts++;
+    thread->restarted_at = request->registers;
+    thread->restarted_slices = request->restarted_slices;
 }
 
 /* The stack, and the one that its signal handler interrupted. */
@@ -338,8 +363,10 @@ static struct registers registers_of_syscall(const struct procfs_syscall *call)
 bool flights_must_not_stop(const struct thread *thread)
 {
     struct procfs_syscall call;
-    if (!thread->has_filter)
+    if (!may_be_in_restarted_call(thread))
         return false;
+    if (thread->has_schedstat)
+        return true;
     int error = thread_read_syscall(thread, &call);
     if (error)
         return error != -EAGAIN && !procfs_is_gone(error); /* where it sleeps cannot be known here */

@@ -34,11 +34,12 @@ int targets_init(struct targets *targets)
 {
     *targets = (struct targets){.slot_count = 64};
     targets->by_tid = calloc(targets->slot_count, sizeof(*targets->by_tid));
-    /* We have run: all zero means that nobody counts. */
+    /* We are on a CPU: no turn on one means that nobody counts. (The run time of a turn that lasts is added when a tick
+     * comes: in the first milliseconds of a program it is often still 0.) */
     char text[96];
     struct procfs_schedstat own;
     ssize_t size = fileio_read_text(AT_FDCWD, "/proc/thread-self/schedstat", text, sizeof(text));
-    targets->has_schedstat = size > 0 && procfs_parse_schedstat(text, (size_t)size, &own) && own.run_ns > 0;
+    targets->has_schedstat = size > 0 && procfs_parse_schedstat(text, (size_t)size, &own) && own.slices > 0;
     return targets->by_tid ? 0 : -ENOMEM;
 }
 

@@ -82,8 +82,11 @@ struct thread {
     unsigned reads;      /* samples taken of it since it ran last */
     struct extent stack; /* where its stack was last */
     uint64_t samples;
-    struct registers restarted_at; /* of the last stop, if it made a system call start again that may have a timeout */
-    bool has_filter;               /* a stop said so: not to be stopped in that call again (flights_must_not_stop) */
+    /* Of the last stop that made a system call start again: the registers, how often it had been on a CPU, and how many
+     * such stops this one call has seen. */
+    struct registers restarted_at;
+    uint64_t restarted_slices;
+    unsigned restarts;
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;

@@ -1,13 +1,17 @@
 #include "sampler/tracer.h"
 
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/capture_arch.h"
+#include "sampler/procfs.h"
 #include "sampler/stackcopy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -280,6 +284,15 @@ static bool is_same_call(const struct registers *now, const struct registers *be
     return true;
 }
 
+/* Of a stopped thread. */
+static int read_schedstat(pid_t tid, struct procfs_schedstat *ret)
+{
+    char path[48];
+    snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)tid);
+    autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : procfs_pread_schedstat(fd, ret);
+}
+
 /* A stop of ours, and of nobody else, must not be seen by the program. Of whom we wanted no registers nothing is known
  * from before. */
 static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *request)
@@ -292,11 +305,12 @@ static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *r
     bool is_endless = false;
     bool restarted = capture_arch.restart_call(tid, &is_endless);
     tracer->counters.eintr_restarted += restarted;
-    if (!request)
+    if (!request || !restarted)
         return;
-    request->restarted = restarted;
+    struct procfs_schedstat now;
+    request->restarted = true;
     request->is_endless = is_endless;
-    request->no_more_stops = restarted && goes_on;
+    request->restarted_slices = read_schedstat(tid, &now) == 0 ? now.slices : 0;
 }
 
 static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)

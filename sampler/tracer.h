@@ -64,9 +64,8 @@ struct tracer_request {
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
     /*
-     * The registers of this thread's last stop, if a system call that may have a timeout was started again after it;
-     * else none known. The same call in the same place is not started again a second time: the timeout might never be
-     * over.
+     * The registers of the stop after which a system call of this thread was started again, if it may be in that call
+     * still and is not to be started again, since its timeout would never be over; else none known.
      */
     struct registers restarted_at;
 
@@ -79,10 +78,10 @@ struct tracer_request {
     size_t bytes;
     const uint8_t *other; /* the interrupted stack, in the buffer too */
     uint64_t other_avma;
-    size_t other_bytes; /* 0: there is no other stack */
-    bool restarted;     /* the system call that the stop has ended was started again */
-    bool is_endless;    /* and that one has no timeout */
-    bool no_more_stops; /* and so it would be at each further stop, its timeout never over: none in this call */
+    size_t other_bytes;        /* 0: there is no other stack */
+    bool restarted;            /* the system call that the stop has ended was started again */
+    bool is_endless;           /* and that one has no timeout */
+    uint64_t restarted_slices; /* then: how often the thread had been on a CPU */
     uint64_t
         stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
     uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
