@@ -11,6 +11,7 @@
 #include "sampler/pipeline.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
+#include "sampler/watch.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +27,7 @@ struct capture_result {
     uint64_t threads_vanished;
     uint64_t processes_seen;
     uint64_t execs;
+    struct watch_counters events;
     pid_t refused_pid; /* the first process that could not be read or stopped for lack of rights; 0: none */
     pid_t foreign_pid; /* the first that runs 32-bit code; 0: none */
     int look_error;    /* some thread could not be looked at at some tick: a negative errno */
@@ -41,12 +43,13 @@ struct capture;
 
 /*
  * Starts the thread and the tracer. `targets` are the processes that the user named, or the one launched (`launched`).
+ * `sideband` is consumed (watch.h).
  * `ended_fd` is an eventfd that is written when no process is left or the thread gave up. Returns 0 or a negative
  * errno.
  */
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
-                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
-                  int ended_fd, struct capture **ret_capture);
+                  struct tracer *tracer, struct sideband *sideband, const struct capture_target *targets,
+                  size_t target_count, bool launched, int ended_fd, struct capture **ret_capture);
 
 /*
  * Ends sampling, in three steps because the caller has to go on watching the tracer meanwhile: ask, wait until the done

@@ -15,7 +15,7 @@ struct fixture {
 
 static void begin(struct fixture *fixture, pid_t pid, bool follow_children)
 {
-    watch_init(&fixture->watch, follow_children, 1);
+    watch_init(&fixture->watch, NULL, follow_children, 1);
     assert_int_equal(targets_init(&fixture->targets), 0);
     int fd = procfs_open_process(pid);
     assert_true(fd >= 0);
