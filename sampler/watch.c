@@ -305,9 +305,20 @@ static void obey_fork(struct watch *watch, struct targets *targets, const struct
         add_thread(&scan, record->tid);
 }
 
+/* Only children need their records in order: for threads it is enough that a failed look is no harm. Others' threads
+ * on a busy machine may be many. */
+static bool has_new_process(const struct sideband_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->records[i].kind == SIDEBAND_FORK && batch->records[i].pid != batch->records[i].parent_pid)
+            return true;
+    return false;
+}
+
 void watch_obey(struct watch *watch, struct targets *targets, struct sideband_batch *batch)
 {
-    sideband_batch_sort(batch);
+    if (watch->follow_children && has_new_process(batch))
+        sideband_batch_sort(batch);
     watch->kin_count = 0;
     watch->counters.lost += batch->lost;
     for (size_t i = 0; i < batch->count; i++) {

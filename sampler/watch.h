@@ -71,7 +71,7 @@ int watch_add(struct watch *watch, struct targets *targets, pid_t pid, int proc_
 /* Adds what is new. Cheap when nothing is. */
 void watch_poll(struct watch *watch, struct targets *targets, uint64_t now_ns);
 
-/* The part of watch_poll that needs no kernel's ring: does what the batch says. Sorts it. */
+/* The part of watch_poll that needs no kernel's ring: does what the batch says. May sort it. */
 void watch_obey(struct watch *watch, struct targets *targets, struct sideband_batch *batch);
 
 /* So far. */
