@@ -5,7 +5,6 @@
 #include "sampler/flight.h"
 #include "sampler/mapper.h"
 #include "sampler/slice.h"
-#include "sampler/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -392,6 +391,7 @@ static void last_look(struct capture *capture)
     capture->result.foreign_pid = capture->flights.foreign_pid;
     capture->result.bpf_reads = capture->flights.bpf_reads;
     capture->result.other_tracer = capture->flights.other_tracer;
+    capture->result.events = watch_counters(&capture->watch);
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {
@@ -509,12 +509,14 @@ static int add_targets(struct capture *capture, const struct capture_target *tar
 }
 
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
-                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
-                  int ended_fd, struct capture **ret_capture)
+                  struct tracer *tracer, struct sideband *sideband, const struct capture_target *targets,
+                  size_t target_count, bool launched, int ended_fd, struct capture **ret_capture)
 {
     struct capture *capture = calloc(1, sizeof(*capture));
-    if (!capture)
+    if (!capture) {
+        sideband_free(sideband);
         return -ENOMEM;
+    }
     pthread_mutex_init(&capture->mutex, NULL);
     pthread_cond_init(&capture->changed, NULL);
     capture->options = options;
@@ -533,7 +535,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t seed = hash_pair(clock_now_ns(), (uint64_t)getpid());
-    watch_init(&capture->watch, options->children, seed);
+    watch_init(&capture->watch, sideband, options->children, seed);
     int error =
         capture->wake_fd < 0 || capture->rest_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
     if (!error)

@@ -13,6 +13,7 @@
 #include "sampler/pipeline.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
+#include "sampler/watch.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,6 +35,7 @@ struct capture_result {
     int look_error;                  /* some thread could not be looked at at some tick: a negative errno */
     int error;                       /* the thread gave up: a negative errno */
     struct othertracer other_tracer; /* the first that was met in a process */
+    struct watch_counters events;
 };
 
 struct capture_target {
@@ -45,12 +47,13 @@ struct capture;
 
 /*
  * Starts the thread and the tracer. `targets` are the processes that the user named, or the one launched (`launched`).
+ * `sideband` is consumed (watch.h).
  * `ended_fd` is an eventfd that is written when no process is left or the thread gave up. Returns 0 or a negative
  * errno.
  */
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
-                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
-                  int ended_fd, struct capture **ret_capture);
+                  struct tracer *tracer, struct sideband *sideband, const struct capture_target *targets,
+                  size_t target_count, bool launched, int ended_fd, struct capture **ret_capture);
 
 /*
  * Ends sampling, in three steps because the caller has to go on watching the tracer meanwhile: ask, wait until the done

@@ -8,6 +8,8 @@
 
 /* Maps are read again this often though no counter moved: a library can take the place of one of the same size. */
 #define MAP_PERIOD_NS (100 * NS_PER_MS)
+/* When new executable memory is told: what remains is memory that was moved, or unmapped. */
+#define MAP_TOLD_PERIOD_NS NS_PER_SEC
 /* And not more often than this for an address that they do not explain, while no counter moves. */
 #define MAP_RETRY_NS (5 * NS_PER_MS)
 /* Reading them takes at most one part in so many of the time: when nothing calls for it; when something does. */
@@ -67,10 +69,14 @@ int mapper_read_maps(struct mapper *mapper, const struct thread *thread)
 {
     struct process *process = thread->process;
     uint64_t counter = space_counter(process->space);
+    bool moved = process->maps_moved;
+    process->maps_moved = false;
     struct address_map *map;
     int error = space_read_maps(process->space, thread->tid, mapper->images, &map);
-    if (error)
+    if (error) {
+        process->maps_moved = moved;
         return error;
+    }
     address_map_unref(process->map);
     process->map = map;
     process->map_counter = counter;
@@ -83,11 +89,13 @@ bool mapper_is_old(const struct process *process, uint64_t now_ns)
     if (!process->map)
         return true;
     uint64_t age_ns = now_ns > process->map_read_ns ? now_ns - process->map_read_ns : 0;
-    if (age_ns > MAP_PERIOD_NS + IDLE_SHARE * cost_ns(process))
+    uint64_t period_ns = process->maps_told ? MAP_TOLD_PERIOD_NS : MAP_PERIOD_NS;
+    if (age_ns > period_ns + IDLE_SHARE * cost_ns(process))
         return true;
     if (age_ns <= BUSY_SHARE * cost_ns(process))
         return false;
-    return space_counter(process->space) != process->map_counter || atomic_load(&process->space->maps_stale);
+    return process->maps_moved || space_counter(process->space) != process->map_counter ||
+           atomic_load(&process->space->maps_stale);
 }
 
 bool mapper_may_retry(const struct process *process)

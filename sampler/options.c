@@ -38,6 +38,12 @@ static const char help[] =
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
     "      --bpf auto|off       registers of sleeping threads by BPF, where built, permitted and needed (default "
     "auto)\n"
+    "      --events auto|perf|perf-threads|proc\n"
+    "                           how new threads, children and mappings are noticed: perf: by perf's records, of the "
+    "whole\n"
+    "                           machine or else of the target's threads; proc: by looking into /proc; auto: by records "
+    "of\n"
+    "                           the whole machine if allowed, which cost the target least, else proc (default auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -68,6 +74,7 @@ enum {
     OPT_MAX_DEPTH = 256,
     OPT_JITTER,
     OPT_BPF,
+    OPT_EVENTS,
     OPT_CHILDREN,
     OPT_NO_CHILDREN,
     OPT_VALUE,
@@ -88,6 +95,7 @@ static const struct option long_options[] = {
     {"max-depth", required_argument, NULL, OPT_MAX_DEPTH},
     {"jitter", required_argument, NULL, OPT_JITTER},
     {"bpf", required_argument, NULL, OPT_BPF},
+    {"events", required_argument, NULL, OPT_EVENTS},
     {"children", no_argument, NULL, OPT_CHILDREN},
     {"no-children", no_argument, NULL, OPT_NO_CHILDREN},
     {"format", required_argument, NULL, 'f'},
@@ -221,6 +229,12 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         if (word < 0)
             return wrong(parse->error, "--bpf", value, "auto or off");
         options->bpf = word == 1;
+        return true;
+    case OPT_EVENTS:
+        word = word_index(value, (const char *const[]){"auto", "perf", "perf-threads", "proc", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--events", value, "auto, perf, perf-threads or proc");
+        options->events = (const enum events[]){EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC}[word];
         return true;
     default:
         return false;

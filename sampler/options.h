@@ -13,6 +13,9 @@
 
 enum sample_mode { MODE_CPU, MODE_WALL };
 
+/* Where news of the targets come from (watch.h). */
+enum events { EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC };
+
 /* What is to be done. For COMMAND_REPORT only what its usage names is there. */
 enum command { COMMAND_SAMPLE, COMMAND_REPORT };
 
@@ -36,6 +39,7 @@ struct options {
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
     bool bpf; /* registers of sleeping threads may be read by it */
+    enum events events;
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */

@@ -35,6 +35,7 @@ struct session {
     struct outfile snapshots; /* fd -1: none */
     struct snapfile *snapfile;
     struct launch launch;
+    struct sideband *sideband; /* owned until sampling starts; NULL: /proc */
     struct attached *attached; /* owned, options->pid_count */
     size_t attached_count;
     struct signals signals;
@@ -160,9 +161,11 @@ static int start_sampling(struct session *session)
         error = snapfile_new(session->snapshots.fd, options, session->images, &session->snapfile);
     if (!error)
         error = pipeline_start(options, session->profile, session->snapfile, &session->pipeline);
-    if (!error)
-        error = capture_start(options, session->pipeline, session->images, session->tracer, targets, count,
-                              options->program != NULL, session->ended_fd, &session->capture);
+    if (!error) {
+        error = capture_start(options, session->pipeline, session->images, session->tracer, session->sideband, targets,
+                              count, options->program != NULL, session->ended_fd, &session->capture);
+        session->sideband = NULL;
+    }
     session->started_ns = clock_now_ns();
     return error;
 }
@@ -519,6 +522,9 @@ static int prepare(struct session *session)
     /* Every thread costs two descriptors, every image one. The launched child was forked before and keeps its limits.
      */
     fileio_raise_limit();
+    /* Before the child's exec: whatever it starts is told. */
+    session->sideband =
+        watch_open_events(options->events, options->children, options->program ? session->launch.pid : 0);
     error = signals_init(&session->signals);
     if (!error)
         error = signals_hold_quit(&session->signals);
@@ -561,6 +567,7 @@ static void session_deinit(struct session *session)
         capture_free(session->capture);
     pipeline_free(session->pipeline);
     tracer_free(session->tracer);
+    sideband_free(session->sideband);
     images_free(session->images);
     profile_free(session->profile);
     signals_deinit(&session->signals);

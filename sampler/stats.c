@@ -92,6 +92,18 @@ static void add_frames(const struct stats *stats, struct strbuf *text)
     strbuf_adds(text, "}");
 }
 
+/* Not there in a report: no one watched. */
+static void add_events(const struct watch_counters *events, struct strbuf *text)
+{
+    static const char *const names[] = {
+        [WATCH_PROC] = "proc", [WATCH_PERF] = "perf", [WATCH_PERF_THREADS] = "perf-threads"};
+    if (events->source == WATCH_UNKNOWN)
+        return;
+    strbuf_addf(text, ",\n  \"events\": \"%s\"", names[events->source]);
+    add_number(text, "events_lost", events->lost);
+    add_number(text, "events_repairs", events->repairs);
+}
+
 void stats_json(const struct stats *stats, struct strbuf *ret_text)
 {
     const struct capture_result *capture = stats->capture;
@@ -106,6 +118,7 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "threads_unsampled", capture->account.threads_unsampled);
     add_number(ret_text, "processes_seen", capture->processes_seen);
     add_number(ret_text, "execs", capture->execs);
+    add_events(&capture->events, ret_text);
     add_stops(stats, ret_text);
     add_number(ret_text, "cpu_ns_target", capture->account.cpu_ns_target);
     add_number(ret_text, "cpu_ns_sampled", capture->account.cpu_ns_sampled);

@@ -102,6 +102,8 @@ struct process {
     struct address_map *map; /* owned reference; NULL before the first look */
     uint64_t map_counter;
     uint64_t map_read_ns;
+    bool maps_told;      /* new executable mappings are told as they are made (watch.h) */
+    bool maps_moved;     /* one was, since the maps were read */
     bool is_fork;        /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
     uint64_t checked_ns; /* the tick at which space and map were found to be those of now */
     bool unreadable;     /* its memory may not be read (said once) */

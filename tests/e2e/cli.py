@@ -68,6 +68,7 @@ class Usage(harness.Case):
         self.refuse_both("-f", "nothing", words=["nothing"])
         self.refuse_both("--value", "nothing", words=["nothing"])
         self.refuse_both("--jitter", "nothing", words=["nothing"])
+        self.refuse_both("--events", "nothing", words=["nothing"])
         self.refuse_both("--mode=")
 
     def test_bad_depth(self):
@@ -109,7 +110,7 @@ class Information(harness.Case):
         result = run("--help")
         self.assert_ok(result)
         self.assertEqual(result.err, "")
-        for word in ("--pid", "--thread", "--rate", "--duration", "--mode", "--unwind", "--max-depth", "--jitter", "--children",
+        for word in ("--pid", "--thread", "--rate", "--duration", "--mode", "--unwind", "--max-depth", "--jitter", "--events", "--children",
                      "--format", "--output", "--value", "--threads", "--stats", "--quiet", "--verbose", "--version"):
             self.assertIn(word, result.out)
 

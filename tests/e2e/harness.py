@@ -1,6 +1,7 @@
 """What the end-to-end tests share: start targets and the sampler, read what it writes, look at the target afterwards.
 
-The environment says where things are: SAMPLER is the program, TESTPROGS the directory of the test programs.
+The environment says where things are: SAMPLER is the program, TESTPROGS the directory of the test programs. SAMPLER_EVENTS is given
+to each run as --events, if it is set.
 Nothing waits without a limit, nothing sleeps for luck, and only processes that a test started are ever signalled.
 A test file ends with `harness.main()`: status 0 (passed), 1 (failed), 77 (something could not run here; the reason is printed
 last).
@@ -23,6 +24,7 @@ import unittest
 
 SAMPLER = os.environ["SAMPLER"]
 TESTPROGS = os.environ["TESTPROGS"]
+EVENTS = os.environ.get("SAMPLER_EVENTS")
 LIMIT = 30.0  # seconds that anything may take which takes a moment on an idle machine
 
 
@@ -189,7 +191,10 @@ class Sampler:
     def __init__(self, *arguments, **options):
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         self.start = time.monotonic()
-        self.process = subprocess.Popen([SAMPLER, *map(str, arguments)], **options)
+        arguments = [str(argument) for argument in arguments]
+        if EVENTS and arguments[:1] != ["report"]:
+            arguments = ["--events", EVENTS, *arguments]
+        self.process = subprocess.Popen([SAMPLER, *arguments], **options)
         self.pid = self.process.pid
 
     def __enter__(self):

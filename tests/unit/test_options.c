@@ -50,6 +50,7 @@ static void test_defaults(void **state)
     assert_int_equal(options.unwind, UNWIND_AUTO);
     assert_int_equal(options.max_depth, 4096);
     assert_true(options.jitter);
+    assert_int_equal(options.events, EVENTS_AUTO);
     assert_false(options.children);
     assert_string_equal(options.format->name, "collapsed");
     assert_null(options.output_path);
@@ -81,6 +82,7 @@ static void expect_everything(const char *const *words)
     assert_int_equal(options.max_depth, 7);
     assert_false(options.jitter);
     assert_false(options.bpf);
+    assert_int_equal(options.events, EVENTS_PERF_THREADS);
     assert_true(options.children);
     assert_string_equal(options.format->name, "collapsed");
     assert_string_equal(options.output_path, "out.html");
@@ -95,12 +97,12 @@ static void test_everything(void **state)
 {
     (void)state;
     expect_everything(WORDS("--pid=2147483647", "--thread=work*", "--rate=10000", "--duration=0.5", "--mode=wall",
-                            "--unwind=fp", "--max-depth=7", "--jitter=off", "--bpf=off", "--children",
-                            "--format=collapsed", "--output=out.html", "--value=ns", "--threads", "--stats=stats.json",
-                            "--verbose"));
+                            "--unwind=fp", "--max-depth=7", "--jitter=off", "--bpf=off", "--events=perf-threads",
+                            "--children", "--format=collapsed", "--output=out.html", "--value=ns", "--threads",
+                            "--stats=stats.json", "--verbose"));
     expect_everything(WORDS("-p2147483647", "-twork*", "-r10000", "-d.5s", "-mwall", "-ufp", "--max-depth", "7",
-                            "--jitter", "off", "--bpf", "off", "--children", "-fcollapsed", "-oout.html", "--value",
-                            "ns", "--threads", "--stats", "stats.json", "-v"));
+                            "--jitter", "off", "--bpf", "off", "--events", "perf-threads", "--children", "-fcollapsed",
+                            "-oout.html", "--value", "ns", "--threads", "--stats", "stats.json", "-v"));
 }
 
 static void test_pids(void **state)
@@ -299,7 +301,7 @@ static void test_help_and_version(void **state)
         "--pid",       "--thread", "--rate",           "--duration", "--mode",        "--unwind",
         "--max-depth", "--jitter", "--children",       "--format",   "--no-children", "--output",
         "--value",     "--stats",  "--threads",        "--quiet",    "--verbose",     "--version",
-        "--help",      "Usage:",   "--save-snapshots", "report",     "--bpf",
+        "--help",      "Usage:",   "--save-snapshots", "report",     "--bpf",         "--events",
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
         assert_non_null(strstr(options_help(), told[i]));
@@ -420,6 +422,7 @@ static const struct {
     {{"-p1", "--max-depth", "x"}, "--max-depth"},
     {{"-p1", "--jitter", "yes"}, "--jitter"},
     {{"-p1", "--bpf", "on"}, "--bpf"},
+    {{"-p1", "--events", "ebpf"}, "--events"},
     {{"-p1", "--value", "ms"}, "--value"},
     {{"-p1", "-o", ""}, "--output"},
     {{"-p1", "--stats="}, "--stats"},

@@ -126,7 +126,8 @@ static void run_fill(struct run *run)
                                            .threads_vanished = 4,
                                            .account.threads_unsampled = 1,
                                            .processes_seen = 2,
-                                           .execs = 6};
+                                           .execs = 6,
+                                           .events = {.source = WATCH_PERF_THREADS, .lost = 15, .repairs = 16}};
     run->pipeline.samples = 1975;
     run->pipeline.failed[FAILURE_NONE] = 1000000;
     run->pipeline.failed[FAILURE_TIMEOUT] = 3;
@@ -190,6 +191,9 @@ static void test_json(void **state)
     assert_non_null(field(text.data, "stopped"));
     expect_number(text.data, "rate_hz", 99);
     assert_memory_equal(field(text.data, "mode"), "\"cpu\"", 5);
+    assert_memory_equal(field(text.data, "events"), "\"perf-threads\"", 14);
+    expect_number(text.data, "events_lost", 15);
+    expect_number(text.data, "events_repairs", 16);
 
     const char *object = field(text.data, "samples_failed");
     expect_number(object, failure_name(FAILURE_TIMEOUT), 3);

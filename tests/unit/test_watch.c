@@ -15,7 +15,7 @@ struct fixture {
 
 static void begin(struct fixture *fixture, pid_t pid, bool follow_children)
 {
-    watch_init(&fixture->watch, follow_children, 1);
+    watch_init(&fixture->watch, NULL, follow_children, 1);
     assert_int_equal(targets_init(&fixture->targets), 0);
     int fd = procfs_open_process(pid);
     assert_true(fd >= 0);
@@ -233,6 +233,176 @@ static void test_children_not_followed(void **state)
     child_end(&child);
 }
 
+/* ---- records, made up ---- */
+
+struct made {
+    struct sideband_record records[8];
+    size_t count;
+};
+
+static void make(struct made *made, enum sideband_kind kind, pid_t pid, pid_t tid, pid_t parent_pid)
+{
+    made->records[made->count] = (struct sideband_record){
+        .kind = kind, .pid = pid, .tid = tid, .parent_pid = parent_pid, .time_ns = made->count + 1};
+    made->count++;
+}
+
+static void obey(struct fixture *fixture, struct made *made, bool incomplete)
+{
+    struct sideband_batch batch = {.records = made->records, .count = made->count, .incomplete = incomplete};
+    watch_obey(&fixture->watch, &fixture->targets, &batch);
+    made->count = 0;
+}
+
+/* Added are those that records name, and no others. */
+static void test_told_threads(void **state)
+{
+    (void)state;
+    struct child child = child_start(make_threads);
+    struct child other = child_start(make_threads);
+    struct fixture fixture;
+    struct made made = {.count = 0};
+    begin(&fixture, child.pid, true);
+    child.page->go = 5;
+    child_wait(&child.page->ready, 6);
+    other.page->go = 1;
+    child_wait(&other.page->ready, 2);
+    make(&made, SIDEBAND_FORK, child.pid, child.page->tids[2], child.pid);
+    make(&made, SIDEBAND_FORK, other.pid, other.page->tids[0], other.pid);
+    make(&made, SIDEBAND_FORK, child.pid, other.page->tids[0], child.pid); /* another's: not below this process */
+    make(&made, SIDEBAND_FORK, child.pid, child.page->tids[3], child.pid);
+    make(&made, SIDEBAND_EXIT, child.pid, child.page->tids[3], child.pid); /* has ended: not even looked for */
+    make(&made, SIDEBAND_FORK, 0, 0, 0);                                   /* of another pid namespace */
+    make(&made, SIDEBAND_FORK, child.pid, child.page->tids[2], child.pid); /* twice */
+    obey(&fixture, &made, false);
+    assert_int_equal(fixture.targets.process_count, 1);
+    assert_int_equal(fixture.targets.thread_count, 2);
+    assert_non_null(targets_find_thread(&fixture.targets, child.page->tids[2]));
+    assert_int_equal(fixture.watch.add_error, 0);
+    end(&fixture);
+    child_end(&other);
+    child_end(&child);
+}
+
+/* A child whose parent ended at once is ours as well; records of several CPUs come in any order. */
+static void test_told_children(void **state)
+{
+    (void)state;
+    struct child child = child_start(make_processes);
+    struct fixture fixture;
+    struct made made = {.count = 0};
+    child.page->go = 3;
+    child_wait(&child.page->ready, 4);
+    child_wait(&child.page->tids[0], 1);
+    child_wait(&child.page->tids[1], 1);
+    child_wait(&child.page->tids[2], 1);
+    struct child root = child_start(make_threads);
+    begin(&fixture, root.pid, true);
+    enum { GONE = 4194305 }; /* above any pid */
+    make(&made, SIDEBAND_FORK, child.page->tids[1], child.page->tids[1], GONE);
+    make(&made, SIDEBAND_FORK, GONE, GONE, root.pid);
+    make(&made, SIDEBAND_FORK, child.page->tids[2], child.page->tids[2], child.pid); /* of a stranger */
+    made.records[0].time_ns = 10;
+    obey(&fixture, &made, false);
+    assert_int_equal(fixture.targets.process_count, 2);
+    struct process *found = targets_find_process(&fixture.targets, child.page->tids[1]);
+    assert_non_null(found);
+    assert_true(found->is_fork);
+    /* Kin are those of one batch. Of a number that may be another's by now its own parent is asked. */
+    make(&made, SIDEBAND_FORK, child.page->tids[0], child.page->tids[0], GONE);
+    obey(&fixture, &made, false);
+    make(&made, SIDEBAND_FORK, child.page->tids[0], child.page->tids[0], root.pid);
+    make(&made, SIDEBAND_EXIT, child.page->tids[0], child.page->tids[0], root.pid);
+    obey(&fixture, &made, false);
+    make(&made, SIDEBAND_FORK, child.page->tids[0], child.page->tids[0], root.pid);
+    obey(&fixture, &made, true);
+    assert_int_equal(fixture.targets.process_count, 2);
+    end(&fixture);
+    begin(&fixture, root.pid, false);
+    make(&made, SIDEBAND_FORK, child.page->tids[0], child.page->tids[0], root.pid);
+    obey(&fixture, &made, false);
+    assert_int_equal(fixture.targets.process_count, 1);
+    end(&fixture);
+    child_end(&root);
+    child_end(&child);
+}
+
+static void test_told_mappings(void **state)
+{
+    (void)state;
+    struct child child = child_start(make_threads);
+    struct fixture fixture;
+    struct made made = {.count = 0};
+    begin(&fixture, child.pid, false);
+    struct process *process = targets_find_process(&fixture.targets, child.pid);
+    make(&made, SIDEBAND_MAP, getpid(), getpid(), 0);
+    obey(&fixture, &made, false);
+    assert_false(process->maps_moved);
+    make(&made, SIDEBAND_MAP, child.pid, child.pid, 0);
+    obey(&fixture, &made, false);
+    assert_true(process->maps_moved);
+    end(&fixture);
+    child_end(&child);
+}
+
+/* ---- records of the kernel ---- */
+
+/* New threads are known at the next look. */
+static void expect_told(enum events events, bool attached)
+{
+    struct child child = child_start(make_threads);
+    struct fixture fixture;
+    struct sideband *sideband = watch_open_events(events, false, attached ? 0 : child.pid);
+    if (!sideband) {
+        child_end(&child);
+        skip();
+    }
+    watch_init(&fixture.watch, sideband, false, 1);
+    assert_int_equal(targets_init(&fixture.targets), 0);
+    child.page->go = 10;
+    child_wait(&child.page->ready, 11);
+    assert_int_equal(watch_add(&fixture.watch, &fixture.targets, child.pid, procfs_open_process(child.pid), false), 0);
+    watch_poll(&fixture.watch, &fixture.targets, NS_PER_SEC * 1000); /* the first scan */
+    bool told = watch_counters(&fixture.watch).source != WATCH_PROC;
+    if (told) /* else: a kernel that allows it in general, and not here */
+        assert_true(targets_find_process(&fixture.targets, child.pid)->maps_told);
+    for (int i = 10; i < 50; i += 4) {
+        child.page->go = i + 4;
+        child_wait(&child.page->ready, i + 5);
+        watch_poll(&fixture.watch, &fixture.targets, NS_PER_SEC * 1000); /* no time goes by: no scan */
+        for (int j = i; told && j < i + 4; j++)
+            assert_non_null(targets_find_thread(&fixture.targets, child.page->tids[j]));
+    }
+    end(&fixture);
+    child_end(&child);
+    if (!told)
+        skip();
+}
+
+static void test_told_by_machine(void **state)
+{
+    (void)state;
+    expect_told(EVENTS_AUTO, true);
+}
+
+static void test_told_by_threads(void **state)
+{
+    (void)state;
+    expect_told(EVENTS_PERF_THREADS, false);
+}
+
+static void test_told_by_threads_attached(void **state)
+{
+    (void)state;
+    expect_told(EVENTS_PERF_THREADS, true);
+}
+
+static void test_events_off(void **state)
+{
+    (void)state;
+    assert_null(watch_open_events(EVENTS_PROC, true, 0));
+}
+
 static bool kernel_lists_children(void)
 {
     return access("/proc/thread-self/children", F_OK) == 0;
@@ -287,6 +457,13 @@ int main(void)
         cmocka_unit_test(test_no_counter),
         cmocka_unit_test(test_children_followed),
         cmocka_unit_test(test_children_not_followed),
+        cmocka_unit_test(test_told_threads),
+        cmocka_unit_test(test_told_children),
+        cmocka_unit_test(test_told_mappings),
+        cmocka_unit_test(test_told_by_machine),
+        cmocka_unit_test(test_told_by_threads),
+        cmocka_unit_test(test_told_by_threads_attached),
+        cmocka_unit_test(test_events_off),
         cmocka_unit_test(test_descendants_that_exist),
         cmocka_unit_test(test_dead_children_are_left_out),
     };
