@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "sampler/flight.h"
 #include "sampler/mapper.h"
+#include "sampler/pinning.h"
 #include "sampler/slice.h"
 #include "sampler/watch.h"
 
@@ -23,6 +24,13 @@
 enum { CROWD = 8 };
 #define CROWD_WAIT_NS (500 * NS_PER_US)
 
+/*
+ * Visits to the CPUs of running threads (pinning.h): how long to wait there for the thread to stop, what part of a
+ * period may go into them, and of how many chosen threads it is looked whether they are alone.
+ */
+enum { VISITS_SHARE = 4, LONELY_MAX = 64 };
+#define ENTERED_WAIT_NS (500 * NS_PER_US)
+
 /* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
 enum { LOOK_BATCH = 32 };
 
@@ -30,6 +38,7 @@ enum { LOOK_BATCH = 32 };
 struct choice {
     struct thread *thread;
     struct procfs_stat stat;
+    bool is_lonely;
 };
 
 struct capture {
@@ -53,8 +62,9 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct flights flights;
-    uint64_t now_ns;        /* of the tick in work */
-    struct choice *choices; /* owned; of the tick in work */
+    struct pinning *pinning; /* the thread's own */
+    uint64_t now_ns;         /* of the tick in work */
+    struct choice *choices;  /* owned; of the tick in work */
     size_t choice_count;
     size_t choice_capacity;
     struct capture_result result;
@@ -219,6 +229,51 @@ static void consider_process(struct capture *capture, struct process *process)
     }
 }
 
+/* Running on a CPU on which no other thread of this tick's is, as far as could be seen. */
+static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
+{
+    const struct procfs_stat *stat = &capture->choices[choice].stat;
+    for (size_t i = 0; i < ready; i++)
+        if (i != choice && capture->choices[i].stat.state == 'R' &&
+            capture->choices[i].stat.processor == stat->processor)
+            return false;
+    return stat->state == 'R' && pinning_can_enter(capture->pinning, stat->processor);
+}
+
+/* Between the arrival on the thread's CPU and the departure nothing is done but the stop. */
+static void stop_from_its_cpu(struct capture *capture, const struct choice *choice)
+{
+    if (!flights_seize(&capture->flights, choice->thread))
+        return;
+    tracer_defer_begin(capture->tracer);
+    pinning_enter(capture->pinning, choice->stat.processor);
+    tracer_interrupt(capture->tracer);
+    tracer_wait(capture->tracer, -1, clock_now_ns() + ENTERED_WAIT_NS, true);
+    pinning_leave(capture->pinning);
+    tracer_defer_end(capture->tracer);
+}
+
+/*
+ * Stops those that are alone on their CPU from there, one after the other; puts the others to the beginning, and
+ * returns how many these are. A visit takes several changes of context: not more of them than fit into a part of the
+ * period.
+ */
+static size_t stop_lonely(struct capture *capture, size_t ready)
+{
+    uint64_t end_ns = clock_now_ns() + NS_PER_SEC / capture->options->rate_hz / VISITS_SHARE;
+    size_t left = 0;
+    for (size_t i = 0; i < ready; i++)
+        capture->choices[i].is_lonely = ready <= LONELY_MAX && is_alone(capture, i, ready);
+    for (size_t i = 0; i < ready; i++) {
+        const struct choice *choice = &capture->choices[i];
+        if (choice->is_lonely && pinning_can_enter(capture->pinning, choice->stat.processor) && clock_now_ns() < end_ns)
+            stop_from_its_cpu(capture, choice);
+        else
+            capture->choices[left++] = *choice;
+    }
+    return left;
+}
+
 /*
  * First everything that takes time, with nothing stopped; then the stops, a crowd at a time: more would stand still
  * while others are being read. Those that wait for a CPU may take their time; they are waited for half a period in all.
@@ -233,6 +288,7 @@ static void sample_choices(struct capture *capture)
     }
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
     tracer_watch_begin(capture->tracer);
+    ready = stop_lonely(capture, ready);
     size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
         struct thread *thread = capture->choices[i].thread;
@@ -366,6 +422,13 @@ static void *capture_loop(void *context)
     /* Ticks on time: the default slack of a sleep is 50 us. This thread's alone. */
     prctl(PR_SET_TIMERSLACK, 1UL);
     slice_ask_short();
+    capture->result.error = pinning_new(capture->options->pin, &capture->pinning);
+    if (capture->result.error) {
+        eventfd_write(capture->ended_fd, 1);
+        eventfd_write(capture->rest_fd, 1);
+        eventfd_write(capture->done_fd, 1);
+        return NULL;
+    }
     flights_attach(&capture->flights);
     for (;;) {
         if (tracer_wait(capture->tracer, capture->wake_fd, capture->ticker.deadline_ns, false)) {
@@ -380,6 +443,7 @@ static void *capture_loop(void *context)
         }
     }
     tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    pinning_free(capture->pinning);
     last_look(capture);
     eventfd_write(capture->rest_fd, 1);
     eventfd_write(capture->done_fd, 1);
@@ -421,8 +485,8 @@ static int add_targets(struct capture *capture, const struct capture_target *tar
 }
 
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
-                  struct tracer *tracer, const struct capture_target *targets, size_t target_count, bool launched,
-                  int ended_fd, struct capture **ret_capture)
+                  struct tracer *tracer, struct stoplog *stoplog, const struct capture_target *targets,
+                  size_t target_count, bool launched, int ended_fd, struct capture **ret_capture)
 {
     struct capture *capture = calloc(1, sizeof(*capture));
     if (!capture)
@@ -436,6 +500,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->flights = (struct flights){.tracer = tracer,
                                         .pipeline = pipeline,
                                         .mapper = &capture->mapper,
+                                        .stoplog = stoplog,
                                         .is_wall = options->mode == MODE_WALL,
                                         .period_ns = NS_PER_SEC / options->rate_hz};
     capture->ended_fd = ended_fd;

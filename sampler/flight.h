@@ -7,6 +7,7 @@
 
 #include "sampler/mapper.h"
 #include "sampler/pipeline.h"
+#include "sampler/stoplog.h"
 #include "sampler/targets.h"
 #include "sampler/tracer.h"
 
@@ -25,6 +26,7 @@ struct flights {
     struct tracer *tracer;     /* borrowed */
     struct pipeline *pipeline; /* borrowed */
     struct mapper *mapper;     /* borrowed */
+    struct stoplog *stoplog;   /* borrowed; NULL: none */
     bool is_wall;
     uint64_t period_ns;
     uint64_t now_ns;                 /* of the tick in work; set by the owner */
@@ -40,6 +42,9 @@ void flights_attach(struct flights *flights);
 
 /* Asks the thread to stop; its process has a space and a map. The sample comes when it does. */
 void flights_start(struct flights *flights, struct thread *thread);
+
+/* The same, but the thread is only seized: the tracer is yet to interrupt it. false: it was not. */
+bool flights_seize(struct flights *flights, struct thread *thread);
 
 /*
  * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack

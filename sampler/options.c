@@ -3,11 +3,13 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/parse.h"
+#include "sampler/pinning.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <getopt.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,9 @@ static const char help[] =
     "                           dwarf: unwind information only (default auto)\n"
     "      --max-depth N        keep the N innermost frames (default 4096)\n"
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
+    "      --pin auto|off|CPU   where the sampler takes samples: on the CPU of the thread that it stops, where the "
+    "scheduler\n"
+    "                           puts it, or on that CPU (default auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -44,6 +49,7 @@ static const char help[] =
     "      --stats FILE         write the run's counters there, as JSON\n"
     "      --save-snapshots FILE\n"
     "                           save registers, stacks, maps and JIT names there, for sampler report\n"
+    "      --stop-log FILE      write there when each stop of a thread began and ended\n"
     "  -q, --quiet              only errors on standard error\n"
     "  -v, --verbose            more on standard error\n"
     "  -h, --help               this text\n"
@@ -65,12 +71,14 @@ const char *options_help(void)
 enum {
     OPT_MAX_DEPTH = 256,
     OPT_JITTER,
+    OPT_PIN,
     OPT_CHILDREN,
     OPT_NO_CHILDREN,
     OPT_VALUE,
     OPT_THREADS,
     OPT_STATS,
     OPT_SAVE_SNAPSHOTS,
+    OPT_STOP_LOG,
     OPT_VERSION,
     OPT_LATER /* in the contract, not in this version */
 };
@@ -84,6 +92,7 @@ static const struct option long_options[] = {
     {"unwind", required_argument, NULL, 'u'},
     {"max-depth", required_argument, NULL, OPT_MAX_DEPTH},
     {"jitter", required_argument, NULL, OPT_JITTER},
+    {"pin", required_argument, NULL, OPT_PIN},
     {"children", no_argument, NULL, OPT_CHILDREN},
     {"no-children", no_argument, NULL, OPT_NO_CHILDREN},
     {"format", required_argument, NULL, 'f'},
@@ -92,6 +101,7 @@ static const struct option long_options[] = {
     {"threads", no_argument, NULL, OPT_THREADS},
     {"stats", required_argument, NULL, OPT_STATS},
     {"save-snapshots", required_argument, NULL, OPT_SAVE_SNAPSHOTS},
+    {"stop-log", required_argument, NULL, OPT_STOP_LOG},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
     {"help", no_argument, NULL, 'h'},
@@ -176,7 +186,7 @@ struct parse {
 static bool parse_how(struct parse *parse, int option, const char *value)
 {
     struct options *options = parse->options;
-    uint64_t number;
+    uint64_t number = 0;
     int word;
     switch (option) {
     case 'r':
@@ -211,6 +221,12 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         if (word < 0)
             return wrong(parse->error, "--jitter", value, "on or off");
         options->jitter = word == 1;
+        return true;
+    case OPT_PIN:
+        word = word_index(value, (const char *const[]){"auto", "off", NULL});
+        if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
+            return wrong(parse->error, "--pin", value, "auto, off or the number of a CPU");
+        options->pin = word == 0 ? PIN_AUTO : word == 1 ? PIN_OFF : (int)number;
         return true;
     default:
         return false;
@@ -263,6 +279,11 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         if (!*value || strcmp(value, "-") == 0)
             return wrong(parse->error, "--save-snapshots", value, "a file name");
         options->snapshots_path = value;
+        return true;
+    case OPT_STOP_LOG:
+        if (!*value || strcmp(value, "-") == 0)
+            return wrong(parse->error, "--stop-log", value, "a file name");
+        options->stop_log_path = value;
         return true;
     case 'q':
         options->verbosity = -1;
@@ -440,7 +461,8 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
 
 static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
-    *ret_options = (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .unwind = UNWIND_AUTO};
+    *ret_options =
+        (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .pin = PIN_AUTO, .unwind = UNWIND_AUTO};
     struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;

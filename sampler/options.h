@@ -35,12 +35,14 @@ struct options {
     bool unwind_given;
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
+    int pin; /* PIN_AUTO, PIN_OFF or a CPU (pinning.h) */
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
     struct output_options output;
     const char *stats_path;     /* NULL: none */
     const char *snapshots_path; /* NULL: they are not saved */
+    const char *stop_log_path;  /* NULL: none */
     int verbosity;              /* -1 quiet, 0, 1 and more: verbose */
 };
 

@@ -326,7 +326,10 @@ static int take_counters(struct snapread *read, struct wire *wire)
         if (*numbers[i] >= TIME_LIMIT_NS)
             return -EBADMSG;
     }
-    return get_histogram(wire, &tracer->stop_ns) ? CHUNK_TAKEN : -EBADMSG;
+    if (!get_histogram(wire, &tracer->stop_ns) || !get_histogram(wire, &tracer->held_ns))
+        return -EBADMSG;
+    tracer->copies_cut = wire_get_u64(wire);
+    return wire->failed ? -EBADMSG : CHUNK_TAKEN;
 }
 
 /* ---- chunks ---- */
@@ -395,7 +398,7 @@ int snapread_next(struct snapread *read, struct item *ret_item, enum snapread_an
     for (;;) {
         struct item item = {0};
         struct wire wire;
-        uint32_t kind;
+        uint32_t kind = 0;
         int result = read_chunk(read, &kind, &wire);
         if (!result && kind == SNAP_END) {
             *ret_answer = SNAPREAD_WHOLE;
@@ -445,7 +448,7 @@ static int read_preamble(struct snapread *read)
 static int read_run(struct snapread *read)
 {
     static const enum unwind_mode modes[] = {UNWIND_AUTO, UNWIND_FP, UNWIND_DWARF};
-    uint32_t kind;
+    uint32_t kind = 0;
     struct wire wire;
     int error = read_chunk(read, &kind, &wire);
     if (error)
