@@ -26,9 +26,10 @@ enum { CROWD = 8 };
 
 /*
  * Visits to the CPUs of running threads (pinning.h): how long to wait there for the thread to stop, what part of a
- * period may go into them, and of how many chosen threads it is looked whether they are alone.
+ * period may go into them (and for how many times longer there are none when it was more), and of how many chosen
+ * threads it is looked whether they are alone.
  */
-enum { VISITS_SHARE = 4, LONELY_MAX = 64 };
+enum { VISITS_SHARE = 4, VISITS_REST = 20, LONELY_MAX = 64 };
 #define ENTERED_WAIT_NS (500 * NS_PER_US)
 
 /* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
@@ -62,9 +63,10 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct flights flights;
-    struct pinning *pinning; /* the thread's own */
-    uint64_t now_ns;         /* of the tick in work */
-    struct choice *choices;  /* owned; of the tick in work */
+    struct pinning *pinning;  /* the thread's own */
+    uint64_t visits_after_ns; /* no visits to other CPUs before: they took too long */
+    uint64_t now_ns;          /* of the tick in work */
+    struct choice *choices;   /* owned; of the tick in work */
     size_t choice_count;
     size_t choice_capacity;
     struct capture_result result;
@@ -256,12 +258,15 @@ static void stop_from_its_cpu(struct capture *capture, const struct choice *choi
 /*
  * Stops those that are alone on their CPU from there, one after the other; puts the others to the beginning, and
  * returns how many these are. A visit takes several changes of context: not more of them than fit into a part of the
- * period.
+ * period; and where they take longer, since all CPUs are busy, they are given up for a while.
  */
 static size_t stop_lonely(struct capture *capture, size_t ready)
 {
-    uint64_t end_ns = clock_now_ns() + NS_PER_SEC / capture->options->rate_hz / VISITS_SHARE;
+    uint64_t start_ns = clock_now_ns();
+    uint64_t end_ns = start_ns + NS_PER_SEC / capture->options->rate_hz / VISITS_SHARE;
     size_t left = 0;
+    if (start_ns < capture->visits_after_ns)
+        return ready;
     for (size_t i = 0; i < ready; i++)
         capture->choices[i].is_lonely = ready <= LONELY_MAX && is_alone(capture, i, ready);
     for (size_t i = 0; i < ready; i++) {
@@ -271,6 +276,9 @@ static size_t stop_lonely(struct capture *capture, size_t ready)
         else
             capture->choices[left++] = *choice;
     }
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns >= end_ns)
+        capture->visits_after_ns = now_ns + VISITS_REST * (now_ns - start_ns);
     return left;
 }
 
