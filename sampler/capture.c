@@ -231,15 +231,18 @@ static void consider_process(struct capture *capture, struct process *process)
     }
 }
 
-/* Running on a CPU on which no other thread of this tick's is, as far as could be seen. */
+/* Running on a CPU that it has for itself, as far as could be seen: else it may be off the CPU before we are there, and
+ * would have to wait its turn in the middle of its stop. */
 static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
 {
     const struct procfs_stat *stat = &capture->choices[choice].stat;
+    if (stat->state != 'R' || !cpushare_is_whole(&capture->choices[choice].thread->share))
+        return false;
     for (size_t i = 0; i < ready; i++)
         if (i != choice && capture->choices[i].stat.state == 'R' &&
             capture->choices[i].stat.processor == stat->processor)
             return false;
-    return stat->state == 'R' && pinning_can_enter(capture->pinning, stat->processor);
+    return pinning_can_enter(capture->pinning, stat->processor);
 }
 
 /* Between the arrival on the thread's CPU and the departure nothing is done but the stop. */

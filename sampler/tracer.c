@@ -308,10 +308,11 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
     }
     if (event->kind == WAIT_INTERRUPT_STOP && (!slot || !slot->request || outcome == TRACER_CAPTURED))
         hide_stop(tracer, tid, slot ? slot->request : NULL);
+    /* Before: the thread that is let go may take the CPU from us, and what we do then is late, not its release. */
+    uint64_t now_ns = clock_now_ns();
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)wait_detach_signal(event)) < 0)
         return; /* killed meanwhile: it stays ours until its exit is reaped, which is the next thing that the wait tells
                  */
-    uint64_t now_ns = clock_now_ns();
     if (event->kind == WAIT_SIGNAL_STOP)
         tracer->counters.signals_forwarded++;
     if (event->kind == WAIT_GROUP_STOP)

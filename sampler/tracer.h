@@ -94,7 +94,7 @@ struct tracer_request {
      */
     uint64_t interrupted_ns;
     uint64_t arrived_ns;
-    uint64_t released_ns;
+    uint64_t released_ns;        /* when its release began, which takes some microseconds */
     struct tracer_request *next; /* the tracer's */
 };
 

@@ -85,6 +85,7 @@ class Pin(harness.Case):
         with Target("spinners", 1, 60) as target, harness.Sampler("-r", "500", "-d", "0.8", "-o", self.path("profile"), "--stats", self.path("stats"),
                                                                *options, "-p", target.pid, **popen) as sampler:
             done = threading.Event()
+            start = self.schedstat(target)
 
             def watch():
                 while not done.is_set():
@@ -100,12 +101,19 @@ class Pin(harness.Case):
                 done.set()
                 watcher.join()
             self.assert_ok(result)
+            run_ns, wait_ns = (later - before for later, before in zip(self.schedstat(target), start))
+            self.had_its_cpu = run_ns / (run_ns + wait_ns) > 0.99
             self.assertEqual(os.sched_getaffinity(target.pid), os.sched_getaffinity(0), "the target was moved")
             harness.assert_healthy(target.pid)
         stats = harness.read_stats(self.path("stats"))
         self.assertGreater(stats["stops"], 0)
         self.assertEqual(stats["samples_failed"], {})
         return seen
+
+    def schedstat(self, target):
+        """Run and wait time of the thread that spins."""
+        with open(f"/proc/{target.pid}/task/{max(harness.tasks(target.pid))}/schedstat", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()[:2]]
 
     def whole(self):
         return harness.status(os.getpid())["Cpus_allowed_list"]
@@ -120,7 +128,9 @@ class Pin(harness.Case):
     def test_auto(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("needs two CPUs")
-        self.assertTrue(self.sample() - {self.whole()}, "it went nowhere")
+        seen = self.sample()
+        if self.had_its_cpu:  # on a machine that is too busy for that it is to stay where it is
+            self.assertTrue(seen - {self.whole()}, "it went nowhere")
 
     def test_restricted(self):
         """Nobody gets CPUs that the sampler was not given."""
