@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ enum { CROWD = 8 };
  */
 enum { VISITS_SHARE = 4, VISITS_REST = 20, LONELY_MAX = 64 };
 #define ENTERED_WAIT_NS (500 * NS_PER_US)
+
+/* How long to look all the time for threads that run elsewhere: most have arrived by then. */
+#define SPIN_NS (100 * NS_PER_US)
 
 /* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
 enum { LOOK_BATCH = 32 };
@@ -231,6 +235,18 @@ static void consider_process(struct capture *capture, struct process *process)
     }
 }
 
+/* Is nobody of those that were asked to stop waiting for the CPU that we would spin on? */
+static bool may_spin(const struct capture *capture, size_t asked)
+{
+    int cpu = sched_getcpu();
+    if (capture->options->pin != PIN_AUTO || asked > CROWD || tracer_in_flight(capture->tracer) == 0)
+        return false;
+    for (size_t i = 0; i < asked; i++)
+        if (capture->choices[i].stat.state == 'R' && capture->choices[i].stat.processor == cpu)
+            return false;
+    return true;
+}
+
 /* Running on a CPU that it has for itself, as far as could be seen: else it may be off the CPU before we are there, and
  * would have to wait its turn in the middle of its stop. */
 static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
@@ -321,6 +337,8 @@ static void sample_choices(struct capture *capture)
         patience_ns -= waited_ns < patience_ns ? waited_ns : patience_ns;
     }
     tracer_watch_end(capture->tracer);
+    if (may_spin(capture, ready))
+        tracer_spin(capture->tracer, clock_now_ns() + SPIN_NS);
     capture->choice_count = 0;
 }
 

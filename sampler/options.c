@@ -38,9 +38,10 @@ static const char help[] =
     "                           dwarf: unwind information only (default auto)\n"
     "      --max-depth N        keep the N innermost frames (default 4096)\n"
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
-    "      --pin auto|off|CPU   where the sampler takes samples: on the CPU of the thread that it stops, where the "
-    "scheduler\n"
-    "                           puts it, or on that CPU (default auto)\n"
+    "      --pin auto|off|target|CPU\n"
+    "                           where samples are taken: auto, off: where the scheduler puts the sampler; target: on "
+    "the\n"
+    "                           CPU of the thread that is stopped; or on that CPU (default auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -223,10 +224,10 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         options->jitter = word == 1;
         return true;
     case OPT_PIN:
-        word = word_index(value, (const char *const[]){"auto", "off", NULL});
+        word = word_index(value, (const char *const[]){"auto", "off", "target", NULL});
         if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
-            return wrong(parse->error, "--pin", value, "auto, off or the number of a CPU");
-        options->pin = word == 0 ? PIN_AUTO : word == 1 ? PIN_OFF : (int)number;
+            return wrong(parse->error, "--pin", value, "auto, off, target or the number of a CPU");
+        options->pin = word >= 0 ? (const int[]){PIN_AUTO, PIN_OFF, PIN_TARGET}[word] : (int)number;
         return true;
     default:
         return false;

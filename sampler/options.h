@@ -35,7 +35,7 @@ struct options {
     bool unwind_given;
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
-    int pin; /* PIN_AUTO, PIN_OFF or a CPU (pinning.h) */
+    int pin; /* PIN_AUTO, ... or a CPU (pinning.h) */
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */

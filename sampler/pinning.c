@@ -1,29 +1,38 @@
 #include "sampler/pinning.h"
 
+#include "common/clock.h"
 #include "sampler/slice.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { WANT_END = -1 };
+
+/* How often the mover looks whether the capture thread wants to leave: a stop takes so long; and when it takes longer.
+ */
+enum { LOOKS = 20 };
+#define LOOK_NS  (50 * NS_PER_US)
+#define LATER_NS NS_PER_MS
 
 struct pinning {
     cpu_set_t allowed; /* to the process, when it began */
     bool has_mover;
     bool moves;  /* so far it could do what it was asked for */
     pid_t tid;   /* the capture thread */
-    int cpu;     /* that was entered last; -1: none */
     int ask_fd;  /* eventfd: the mover is to act on `want` */
     int done_fd; /* eventfd: it has */
     /* Written by the capture thread before it asks, and by the mover before it has done. */
-    int want; /* a CPU or WANT_END */
-    bool want_away;
-    int error;
+    int want;    /* a CPU or WANT_END */
+    int error;   /* of what the mover did last */
+    int avoided; /* by the mover: the CPU entered last */
+    atomic_bool is_leaving;
     pthread_t mover;
 };
 
@@ -40,28 +49,46 @@ static int set_affinity(pid_t tid, const cpu_set_t *set)
 }
 
 /* The capture thread is asleep meanwhile. Neither thread is to be on the target's CPU but for the stop itself. */
-static int move(struct pinning *pinning)
+static int move_in(struct pinning *pinning)
 {
-    cpu_set_t others = pinning->allowed;
-    CPU_CLR((size_t)pinning->want, &others);
-    if (pinning->want_away) {
-        int error = set_affinity(pinning->tid, &others);
-        if (error) /* the others were taken from us meanwhile */
-            set_affinity(pinning->tid, &pinning->allowed);
-        return error;
-    }
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET((size_t)pinning->want, &one);
-    if (pinning->want != pinning->cpu)
+    if (pinning->want != pinning->avoided) {
+        cpu_set_t others = pinning->allowed;
+        CPU_CLR((size_t)pinning->want, &others);
         set_affinity(0, &others);
+        pinning->avoided = pinning->want;
+    }
     return set_affinity(pinning->tid, &one);
+}
+
+static int move_out(struct pinning *pinning)
+{
+    cpu_set_t others = pinning->allowed;
+    CPU_CLR((size_t)pinning->want, &others);
+    int error = set_affinity(pinning->tid, &others);
+    if (error) /* the others were taken from us meanwhile */
+        set_affinity(pinning->tid, &pinning->allowed);
+    return error;
+}
+
+/* By our own clock: to be woken from the target's CPU would take that CPU's time, tens of microseconds on a virtual
+ * machine. */
+static void wait_for_departure(struct pinning *pinning)
+{
+    const struct timespec soon = clock_timespec(LOOK_NS);
+    const struct timespec later = clock_timespec(LATER_NS);
+    for (int looks = 0; !pinning->is_leaving; looks++)
+        nanosleep(looks < LOOKS ? &soon : &later, NULL);
+    pinning->is_leaving = false;
 }
 
 static void *move_loop(void *context)
 {
     struct pinning *pinning = context;
     pthread_setname_np(pthread_self(), "mover");
+    prctl(PR_SET_TIMERSLACK, 1UL);
     slice_ask_short();
     for (;;) {
         eventfd_t count;
@@ -69,17 +96,17 @@ static void *move_loop(void *context)
             continue;
         if (pinning->want == WANT_END)
             return NULL;
-        pinning->error = move(pinning);
+        pinning->error = move_in(pinning);
+        eventfd_write(pinning->done_fd, 1);
+        wait_for_departure(pinning);
+        pinning->error = move_out(pinning);
         eventfd_write(pinning->done_fd, 1);
     }
 }
 
-static void ask(struct pinning *pinning, int cpu, bool away)
+static void wait_for_mover(const struct pinning *pinning)
 {
     eventfd_t count;
-    pinning->want = cpu;
-    pinning->want_away = away;
-    eventfd_write(pinning->ask_fd, 1);
     while (eventfd_read(pinning->done_fd, &count) < 0 && errno == EINTR)
         ;
 }
@@ -101,15 +128,15 @@ int pinning_new(int how, struct pinning **ret_pinning)
     struct pinning *pinning = calloc(1, sizeof(*pinning));
     if (!pinning)
         return -ENOMEM;
-    *pinning =
-        (struct pinning){.tid = (pid_t)syscall(SYS_gettid), .cpu = -1, .ask_fd = -1, .done_fd = -1, .want = WANT_END};
+    *pinning = (struct pinning){
+        .tid = (pid_t)syscall(SYS_gettid), .avoided = -1, .ask_fd = -1, .done_fd = -1, .want = WANT_END};
     int error = 0;
     if (how >= 0) {
         cpu_set_t one;
         CPU_ZERO(&one);
         CPU_SET((size_t)how, &one);
         error = set_affinity(0, &one);
-    } else if (how == PIN_AUTO && sched_getaffinity(0, sizeof(pinning->allowed), &pinning->allowed) == 0 &&
+    } else if (how == PIN_TARGET && sched_getaffinity(0, sizeof(pinning->allowed), &pinning->allowed) == 0 &&
                CPU_COUNT(&pinning->allowed) > 1) {
         error = start_mover(pinning); /* with more than 1024 CPUs the mask does not fit, and nothing moves */
     }
@@ -144,15 +171,17 @@ bool pinning_can_enter(const struct pinning *pinning, int cpu)
 
 bool pinning_enter(struct pinning *pinning, int cpu)
 {
-    ask(pinning, cpu, false);
-    pinning->cpu = cpu;
+    pinning->want = cpu;
+    eventfd_write(pinning->ask_fd, 1);
+    wait_for_mover(pinning);
     pinning->moves = pinning->error == 0;
     return pinning->moves;
 }
 
 void pinning_leave(struct pinning *pinning)
 {
-    ask(pinning, pinning->cpu, true);
+    pinning->is_leaving = true;
+    wait_for_mover(pinning);
     if (pinning->error)
         pinning->moves = false;
 }

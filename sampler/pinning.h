@@ -14,9 +14,9 @@
 
 #include <stdbool.h>
 
-/* As in options: the capture thread goes to the target's CPU for a stop; or stays where the scheduler puts it. Numbers
- * from 0 are a CPU to stay on. */
-enum { PIN_AUTO = -2, PIN_OFF = -1 };
+/* As in options: the capture thread goes to the target's CPU for a stop; or stays where the scheduler puts it, and
+ * looks for arrivals all the time or sleeps until they come. Numbers from 0 are a CPU to stay on. */
+enum { PIN_TARGET = -3, PIN_AUTO = -2, PIN_OFF = -1 };
 
 struct pinning;
 
@@ -24,7 +24,7 @@ struct pinning;
 bool pinning_may_use(int cpu);
 
 /*
- * For the calling thread, the capture thread. `how`: PIN_AUTO, PIN_OFF or a CPU. With PIN_AUTO the mover is started; if
+ * For the calling thread, the capture thread. `how`: one of these or a CPU. With PIN_TARGET the mover is started; if
  * there is but one CPU for us, nothing is ever moved. Returns 0 or a negative errno.
  */
 int pinning_new(int how, struct pinning **ret_pinning);

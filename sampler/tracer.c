@@ -534,6 +534,13 @@ bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool 
     }
 }
 
+void tracer_spin(struct tracer *tracer, uint64_t until_ns)
+{
+    while (tracer->in_flight && clock_now_ns() < until_ns)
+        gather_all(tracer);
+    tracer_collect(tracer);
+}
+
 void tracer_release(struct tracer *tracer, uint64_t timeout_ns)
 {
     uint64_t deadline_ns = clock_now_ns() + timeout_ns;

@@ -151,6 +151,10 @@ void tracer_collect(struct tracer *tracer);
  */
 bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle);
 
+/* Looks for arrivals all the time until no request is in flight or CLOCK_MONOTONIC reaches `until_ns`: spares the
+ * thread the time that it takes to wake us. */
+void tracer_spin(struct tracer *tracer, uint64_t until_ns);
+
 size_t tracer_in_flight(const struct tracer *tracer); /* requests not finished */
 bool tracer_holds_any(const struct tracer *tracer);   /* threads are seized: those, and the overdue */
 

@@ -32,7 +32,7 @@ class Log(harness.Case):
         return {row[0] for row in rows}
 
     def test_attached(self):
-        for pin in ("auto", "off"):
+        for pin in ("auto", "off", "target"):
             with self.subTest(pin=pin), Target("spinners", 3, 60) as target:
                 harness.wait_until(lambda: len(harness.tasks(target.pid)) >= 3, "its threads")
                 profile, stats, _ = self.attach(target.pid, "-r", "500", "-d", "0.6", "--pin", pin, "--stop-log", self.path("stops"))
@@ -120,22 +120,23 @@ class Pin(harness.Case):
 
     def test_off(self):
         self.assertEqual(self.sample("--pin", "off"), {self.whole()})
+        self.assertEqual(self.sample(), {self.whole()})
 
     def test_one_cpu(self):
         cpu = max(os.sched_getaffinity(0))
         self.assertLessEqual(self.sample("--pin", str(cpu)) - {self.whole()}, {str(cpu)})
 
-    def test_auto(self):
+    def test_target(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("needs two CPUs")
-        seen = self.sample()
+        seen = self.sample("--pin", "target")
         if self.had_its_cpu:  # on a machine that is too busy for that it is to stay where it is
             self.assertTrue(seen - {self.whole()}, "it went nowhere")
 
     def test_restricted(self):
         """Nobody gets CPUs that the sampler was not given."""
         cpu = min(os.sched_getaffinity(0))
-        seen = self.sample(preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        seen = self.sample("--pin", "target", preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         self.assertEqual(seen, {str(cpu)})
 
     def test_refused(self):

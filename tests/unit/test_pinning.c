@@ -72,7 +72,7 @@ static void *visit_all(void *argument)
 static void every_cpu_is_visited(void **state)
 {
     (void)state;
-    struct job job = {.how = PIN_AUTO};
+    struct job job = {.how = PIN_TARGET};
     cpu_set_t allowed = affinity(0);
     run(&job, visit_all);
     assert_int_equal(job.error, 0);
@@ -138,7 +138,7 @@ static void *visit_from_one(void *argument)
 static void nothing_moves_on_one_cpu(void **state)
 {
     (void)state;
-    struct job job = {.how = PIN_AUTO};
+    struct job job = {.how = PIN_TARGET};
     run(&job, visit_from_one);
     assert_int_equal(job.error, 0);
     assert_int_equal(job.entered, 0);
