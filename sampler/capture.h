@@ -11,6 +11,7 @@
 #include "sampler/options.h"
 #include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
+#include "sampler/stoplog.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
 #include "sampler/watch.h"
@@ -52,8 +53,9 @@ struct capture;
  * errno.
  */
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
-                  struct tracer *tracer, struct sideband *sideband, const struct capture_target *targets,
-                  size_t target_count, bool launched, int ended_fd, struct capture **ret_capture);
+                  struct tracer *tracer, struct sideband *sideband, struct stoplog *stoplog,
+                  const struct capture_target *targets, size_t target_count, bool launched, int ended_fd,
+                  struct capture **ret_capture);
 
 /*
  * Ends sampling, in three steps because the caller has to go on watching the tracer meanwhile: ask, wait until the done

@@ -177,15 +177,15 @@ static bool may_restart(struct thread *thread)
     return thread->has_schedstat ? thread->restarts < RESTARTS_MAX : thread->restarts == 0;
 }
 
-/* Asks the thread to stop. The sample comes when it does. */
-void flights_start(struct flights *flights, struct thread *thread)
+static bool start(struct flights *flights, struct thread *thread,
+                  int (*begin)(struct tracer *tracer, struct tracer_request *request))
 {
     size_t copy_bytes = thread->shared->copy_bytes;
     uint64_t interrupted_sp_at_avma = thread->shared->interrupted_sp_at_avma;
     unsigned copies = interrupted_sp_at_avma ? 2 : 1;
     struct item *item = new_sample(flights, thread, copies * copy_bytes);
     if (!item)
-        return;
+        return false;
     struct flight *flight = find_free(flights);
     int error = -EBUSY;
     if (flight) {
@@ -197,20 +197,32 @@ void flights_start(struct flights *flights, struct thread *thread)
             .stack_bytes_max = copy_bytes,
             .interrupted_sp_at_avma = interrupted_sp_at_avma,
             .restarted_at = may_restart(thread) ? (struct registers){.known = 0} : thread->restarted_at,
+            .held_ns_max = TRACER_HELD_NS_MAX,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
         };
-        error = tracer_start(flights->tracer, &flight->request);
+        error = begin(flights->tracer, &flight->request);
     }
     if (error) {
         drop_sample(flights, thread, item, start_failure(flights, thread, error));
-        return;
+        return false;
     }
     flight->item = item;
     flight->thread = thread;
     thread->in_flight = item;
     item->space->in_flight++;
+    return true;
+}
+
+void flights_start(struct flights *flights, struct thread *thread)
+{
+    start(flights, thread, tracer_start);
+}
+
+bool flights_seize(struct flights *flights, struct thread *thread)
+{
+    return start(flights, thread, tracer_seize);
 }
 
 /*
@@ -322,8 +334,13 @@ static void finish_flight(void *context, struct tracer_request *request)
     flight->item = NULL;
     if (thread) {
         thread->in_flight = NULL;
-        cpushare_stopped(&thread->share, request->stopped_ns);
+        cpushare_stopped(&thread->share, request->released_ns - request->interrupted_ns);
     }
+    if (flights->stoplog && request->released_ns)
+        stoplog_add(flights->stoplog, &(struct stop){.tid = request->tid,
+                                                     .asked_ns = request->interrupted_ns,
+                                                     .arrived_ns = request->arrived_ns,
+                                                     .released_ns = request->released_ns});
     enum failure failure = flight_failure(flights, request);
     if (failure == FAILURE_NONE && thread && has_left_image(thread))
         failure = FAILURE_EXEC;

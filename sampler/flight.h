@@ -9,6 +9,7 @@
 #include "sampler/mapper.h"
 #include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
+#include "sampler/stoplog.h"
 #include "sampler/targets.h"
 #include "sampler/tracer.h"
 
@@ -28,6 +29,7 @@ struct flights {
     struct pipeline *pipeline;     /* borrowed */
     struct mapper *mapper;         /* borrowed */
     const struct targets *targets; /* borrowed; for the ticks */
+    struct stoplog *stoplog;       /* borrowed; NULL: none */
     bool is_wall;
     bool may_bpf;                    /* registers of sleeping threads by BPF are wanted, and were not refused */
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
@@ -50,6 +52,9 @@ void flights_attach(struct flights *flights);
 
 /* Asks the thread to stop; its process has a space and a map. The sample comes when it does. */
 void flights_start(struct flights *flights, struct thread *thread);
+
+/* The same, but the thread is only seized: the tracer is yet to interrupt it. false: it was not. */
+bool flights_seize(struct flights *flights, struct thread *thread);
 
 /*
  * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack

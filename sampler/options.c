@@ -3,11 +3,13 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/parse.h"
+#include "sampler/pinning.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <getopt.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,10 @@ static const char help[] =
     "                           machine or else of the target's threads; proc: by looking into /proc; auto: by records "
     "of\n"
     "                           the whole machine if allowed, which cost the target least, else proc (default auto)\n"
+    "      --pin auto|off|target|CPU\n"
+    "                           where samples are taken: auto, off: where the scheduler puts the sampler; target: on "
+    "the\n"
+    "                           CPU of the thread that is stopped; or on that CPU (default auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -52,6 +58,7 @@ static const char help[] =
     "      --stats FILE         write the run's counters there, as JSON\n"
     "      --save-snapshots FILE\n"
     "                           save registers, stacks, maps and JIT names there, for sampler report\n"
+    "      --stop-log FILE      write there when each stop of a thread began and ended\n"
     "  -q, --quiet              only errors on standard error\n"
     "  -v, --verbose            more on standard error\n"
     "  -h, --help               this text\n"
@@ -75,12 +82,14 @@ enum {
     OPT_JITTER,
     OPT_BPF,
     OPT_EVENTS,
+    OPT_PIN,
     OPT_CHILDREN,
     OPT_NO_CHILDREN,
     OPT_VALUE,
     OPT_THREADS,
     OPT_STATS,
     OPT_SAVE_SNAPSHOTS,
+    OPT_STOP_LOG,
     OPT_VERSION,
     OPT_LATER /* in the contract, not in this version */
 };
@@ -96,6 +105,7 @@ static const struct option long_options[] = {
     {"jitter", required_argument, NULL, OPT_JITTER},
     {"bpf", required_argument, NULL, OPT_BPF},
     {"events", required_argument, NULL, OPT_EVENTS},
+    {"pin", required_argument, NULL, OPT_PIN},
     {"children", no_argument, NULL, OPT_CHILDREN},
     {"no-children", no_argument, NULL, OPT_NO_CHILDREN},
     {"format", required_argument, NULL, 'f'},
@@ -104,6 +114,7 @@ static const struct option long_options[] = {
     {"threads", no_argument, NULL, OPT_THREADS},
     {"stats", required_argument, NULL, OPT_STATS},
     {"save-snapshots", required_argument, NULL, OPT_SAVE_SNAPSHOTS},
+    {"stop-log", required_argument, NULL, OPT_STOP_LOG},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
     {"help", no_argument, NULL, 'h'},
@@ -188,7 +199,7 @@ struct parse {
 static bool parse_how(struct parse *parse, int option, const char *value)
 {
     struct options *options = parse->options;
-    uint64_t number;
+    uint64_t number = 0;
     int word;
     switch (option) {
     case 'r':
@@ -235,6 +246,12 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         if (word < 0)
             return wrong(parse->error, "--events", value, "auto, perf, perf-threads or proc");
         options->events = (const enum events[]){EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC}[word];
+        return true;
+    case OPT_PIN:
+        word = word_index(value, (const char *const[]){"auto", "off", "target", NULL});
+        if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
+            return wrong(parse->error, "--pin", value, "auto, off, target or the number of a CPU");
+        options->pin = word >= 0 ? (const int[]){PIN_AUTO, PIN_OFF, PIN_TARGET}[word] : (int)number;
         return true;
     default:
         return false;
@@ -287,6 +304,11 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         if (!*value || strcmp(value, "-") == 0)
             return wrong(parse->error, "--save-snapshots", value, "a file name");
         options->snapshots_path = value;
+        return true;
+    case OPT_STOP_LOG:
+        if (!*value || strcmp(value, "-") == 0)
+            return wrong(parse->error, "--stop-log", value, "a file name");
+        options->stop_log_path = value;
         return true;
     case 'q':
         options->verbosity = -1;
@@ -464,8 +486,8 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
 
 static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
-    *ret_options =
-        (struct options){.rate_hz = 99, .max_depth = 4096, .jitter = true, .bpf = true, .unwind = UNWIND_AUTO};
+    *ret_options = (struct options){
+        .rate_hz = 99, .max_depth = 4096, .jitter = true, .bpf = true, .pin = PIN_AUTO, .unwind = UNWIND_AUTO};
     struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;

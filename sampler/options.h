@@ -40,12 +40,14 @@ struct options {
     bool jitter;
     bool bpf; /* registers of sleeping threads may be read by it */
     enum events events;
+    int pin; /* PIN_AUTO, ... or a CPU (pinning.h) */
     bool children;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
     struct output_options output;
     const char *stats_path;     /* NULL: none */
     const char *snapshots_path; /* NULL: they are not saved */
+    const char *stop_log_path;  /* NULL: none */
     int verbosity;              /* -1 quiet, 0, 1 and more: verbose */
 };
 

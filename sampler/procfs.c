@@ -66,6 +66,9 @@ bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret)
         !skip_fields(&cursor, end, 1) || !parse_u64(&cursor, end, &stack_start))
         return false;
     stat.image_hash = hash_pair(hash_pair(text_start, text_end), stack_start);
+    uint64_t processor;
+    bool has_processor = skip_fields(&cursor, end, 11) && parse_u64(&cursor, end, &processor);
+    stat.processor = has_processor && processor <= INT_MAX ? (int)processor : -1;
     *ret = stat;
     return true;
 }

@@ -25,6 +25,7 @@ struct procfs_stat {
      * another program image, after exec. All three are 0 where reading them is not allowed.
      */
     uint64_t image_hash;
+    int processor; /* on which it is, or was last; -1: not told */
 };
 bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
 

@@ -5,6 +5,7 @@
 #include "sampler/attach.h"
 #include "sampler/capture.h"
 #include "sampler/launch.h"
+#include "sampler/pinning.h"
 #include "sampler/pipeline.h"
 #include "sampler/place.h"
 #include "sampler/procfs.h"
@@ -12,6 +13,7 @@
 #include "sampler/signals.h"
 #include "sampler/snapfile.h"
 #include "sampler/stats.h"
+#include "sampler/stoplog.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -34,6 +36,8 @@ struct session {
     struct results results;
     struct outfile snapshots; /* fd -1: none */
     struct snapfile *snapfile;
+    struct outfile stop_log_file; /* fd -1: none */
+    struct stoplog *stoplog;
     struct launch launch;
     struct sideband *sideband; /* owned until sampling starts; NULL: /proc */
     struct attached *attached; /* owned, options->pid_count */
@@ -68,24 +72,25 @@ static void tell(const struct session *session, const char *format, ...)
 
 /* ---- before ---- */
 
-/* A regular file: to others a write may wait for a reader, and the run with it. */
-static int open_snapshots(struct session *session)
+/* For what is written during the run. A regular file: to others a write may wait for a reader, and the run with it. */
+static int open_regular(struct session *session, const char *path, const char *what, struct outfile *file)
 {
-    const char *path = session->options->snapshots_path;
     struct stat st;
-    int error = outfile_open(path, &session->snapshots);
+    if (!path)
+        return 0;
+    int error = outfile_open(path, file);
     if (error) {
         tell(session, "cannot write to %s: %s", path, strerror(-error));
         return error;
     }
-    if (!session->snapshots.temporary_path || fstat(session->snapshots.fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        tell(session, "cannot save snapshots to %s: not a regular file", path);
+    if (!file->temporary_path || fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        tell(session, "cannot save %s to %s: not a regular file", what, path);
         return -EINVAL;
     }
-    const struct outfile *others[] = {&session->results.output, &session->results.stats_file};
-    for (size_t i = 0; i < 2; i++) {
-        if (others[i]->path && strcmp(others[i]->path, session->snapshots.path) == 0) {
-            tell(session, "cannot save snapshots to %s: another output goes there", path);
+    const struct outfile *others[] = {&session->results.output, &session->results.stats_file, &session->snapshots};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (others[i] != file && others[i]->path && strcmp(others[i]->path, file->path) == 0) {
+            tell(session, "cannot save %s to %s: another output goes there", what, path);
             return -EINVAL;
         }
     }
@@ -95,12 +100,19 @@ static int open_snapshots(struct session *session)
 static int open_outputs(struct session *session)
 {
     const char *name;
+    if (session->options->pin >= 0 && !pinning_may_use(session->options->pin)) {
+        tell(session, "cannot run on CPU %d: it is not among those that the sampler may use", session->options->pin);
+        return -EINVAL;
+    }
     int error = results_open(&session->results, session->options, &name);
     if (error) {
         tell(session, "cannot write to %s: %s", name, strerror(-error));
         return error;
     }
-    return session->options->snapshots_path ? open_snapshots(session) : 0;
+    error = open_regular(session, session->options->snapshots_path, "snapshots", &session->snapshots);
+    if (!error)
+        error = open_regular(session, session->options->stop_log_path, "stops", &session->stop_log_file);
+    return error;
 }
 
 static int attach_all(struct session *session)
@@ -159,11 +171,14 @@ static int start_sampling(struct session *session)
     int error = tracer_new(note_exit, session, &session->tracer);
     if (!error && options->snapshots_path)
         error = snapfile_new(session->snapshots.fd, options, session->images, &session->snapfile);
+    if (!error && options->stop_log_path)
+        error = stoplog_new(session->stop_log_file.fd, &session->stoplog);
     if (!error)
         error = pipeline_start(options, session->profile, session->snapfile, &session->pipeline);
     if (!error) {
-        error = capture_start(options, session->pipeline, session->images, session->tracer, session->sideband, targets,
-                              count, options->program != NULL, session->ended_fd, &session->capture);
+        error = capture_start(options, session->pipeline, session->images, session->tracer, session->sideband,
+                              session->stoplog, targets, count, options->program != NULL, session->ended_fd,
+                              &session->capture);
         session->sideband = NULL;
     }
     session->started_ns = clock_now_ns();
@@ -372,6 +387,24 @@ static bool finish_snapshots(struct session *session)
     return !error;
 }
 
+/* False: it was asked for and is lost. */
+static bool finish_stop_log(struct session *session)
+{
+    const char *path = session->options->stop_log_path;
+    if (!session->stoplog)
+        return true;
+    int error = stoplog_finish(session->stoplog);
+    bool is_short = error == -ENOBUFS;
+    if (!error)
+        error = outfile_commit(&session->stop_log_file);
+    if (is_short)
+        tell(session, "cannot write to %s: it takes longer than the stops that it tells of", path);
+    else if (error)
+        tell(session, "cannot write to %s: %s", path, strerror(-error));
+    outfile_deinit(&session->stop_log_file);
+    return !error;
+}
+
 /* The result of the whole in numbers, if there was one. */
 static int tell_stats(struct session *session)
 {
@@ -454,6 +487,7 @@ static int finish_profile(struct session *session)
         space_read_perfmap(spaces[i]);
     bool nothing = tell_refusals(session);
     bool saved = nothing || finish_snapshots(session);
+    saved = finish_stop_log(session) && saved;
     if (!nothing)
         tell_failures(session);
     int status = nothing || !saved ? STATUS_TROUBLE : 0;
@@ -582,6 +616,8 @@ static void session_deinit(struct session *session)
         close(session->ended_fd);
     snapfile_free(session->snapfile);
     outfile_deinit(&session->snapshots);
+    stoplog_free(session->stoplog);
+    outfile_deinit(&session->stop_log_file);
     results_deinit(&session->results);
 }
 
@@ -591,6 +627,7 @@ int session_run(const struct options *options)
         .options = options,
         .results = {.output = {.fd = -1}, .stats_file = {.fd = -1}},
         .snapshots = {.fd = -1},
+        .stop_log_file = {.fd = -1},
         .launch = {.pid = -1, .pid_fd = -1, .go_fd = -1, .outcome_fd = -1},
         .signals = {.fd = -1},
         .ended_fd = -1,

@@ -8,8 +8,11 @@
 #ifndef SAMPLER_SLICE_H
 #define SAMPLER_SLICE_H
 
-/* Asks for the shortest slice for the calling thread; elsewhere than in the ordinary scheduling class, and on older
- * kernels, nothing changes. */
+/*
+ * Asks for the shortest slice for the calling thread, and where that is permitted for niceness -20, if it has none: a
+ * thread that has used up its share waits all the same, short slice or not. Elsewhere than in the ordinary scheduling
+ * class, and on older kernels, nothing changes.
+ */
 void slice_ask_short(void);
 
 #endif

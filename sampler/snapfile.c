@@ -464,6 +464,8 @@ static void put_counters(struct snapfile *file, const struct capture_result *cap
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         wire_put_u64(out, numbers[i]);
     put_histogram(out, &tracer->stop_ns);
+    put_histogram(out, &tracer->held_ns);
+    wire_put_u64(out, tracer->copies_cut);
     end(file);
 }
 

@@ -340,7 +340,14 @@ static int take_counters(struct snapread *read, struct wire *wire)
         if (*numbers[i] >= TIME_LIMIT_NS)
             return -EBADMSG;
     }
-    return get_histogram(wire, &tracer->stop_ns) ? CHUNK_TAKEN : -EBADMSG;
+    if (!get_histogram(wire, &tracer->stop_ns))
+        return -EBADMSG;
+    if (wire->at == wire->end)
+        return CHUNK_TAKEN; /* the first version ended here */
+    if (!get_histogram(wire, &tracer->held_ns))
+        return -EBADMSG;
+    tracer->copies_cut = wire_get_u64(wire);
+    return wire->failed ? -EBADMSG : CHUNK_TAKEN;
 }
 
 /* ---- chunks ---- */

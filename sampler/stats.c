@@ -47,18 +47,24 @@ static void add_failures(const struct stats *stats, struct strbuf *text)
     strbuf_adds(text, "}");
 }
 
+static void add_histogram(struct strbuf *text, const char *name, const struct histogram *histogram)
+{
+    bool first = true;
+    strbuf_addf(text, ",\n  \"%s\": {", name);
+    add_part(text, "p50", histogram_percentile(histogram, 50), &first);
+    add_part(text, "p90", histogram_percentile(histogram, 90), &first);
+    add_part(text, "p99", histogram_percentile(histogram, 99), &first);
+    add_part(text, "max", histogram->max, &first);
+    add_part(text, "sum", histogram->sum, &first);
+    strbuf_adds(text, "}");
+}
+
 static void add_stops(const struct stats *stats, struct strbuf *text)
 {
-    const struct histogram *stop_ns = &stats->tracer->stop_ns;
-    bool first = true;
     add_number(text, "stops", stats->tracer->stops);
-    strbuf_adds(text, ",\n  \"stop_ns\": {");
-    add_part(text, "p50", histogram_percentile(stop_ns, 50), &first);
-    add_part(text, "p90", histogram_percentile(stop_ns, 90), &first);
-    add_part(text, "p99", histogram_percentile(stop_ns, 99), &first);
-    add_part(text, "max", stop_ns->max, &first);
-    add_part(text, "sum", stop_ns->sum, &first);
-    strbuf_adds(text, "}");
+    add_histogram(text, "stop_ns", &stats->tracer->stop_ns);
+    add_histogram(text, "held_ns", &stats->tracer->held_ns);
+    add_number(text, "copies_cut", stats->tracer->copies_cut);
     add_number(text, "stop_timeouts", stats->tracer->timeouts);
     add_number(text, "eintr_restarted", stats->tracer->eintr_restarted);
     add_number(text, "signals_forwarded", stats->tracer->signals_forwarded);

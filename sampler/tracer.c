@@ -38,14 +38,18 @@ struct slot {
     struct tracer_request *request; /* NULL: overdue, nobody waits for its stack */
     uint64_t interrupted_ns;
     uint64_t asked_ns; /* the last time */
+    bool is_to_ask;    /* seized, not interrupted yet */
 };
 
 struct tracer {
     struct slot slots[TRACER_SLOTS];
-    size_t used;      /* slots */
-    size_t in_flight; /* of them with a request */
-    int child_fd;     /* signalfd of SIGCHLD */
-    int watch_fd;     /* timerfd */
+    size_t used;        /* slots */
+    bool defers;        /* what is finished is told later */
+    size_t to_ask;      /* of them seized and not interrupted yet */
+    size_t in_flight;   /* of them with a request */
+    uint64_t looked_ns; /* who has not been served yet had not arrived then */
+    int child_fd;       /* signalfd of SIGCHLD */
+    int watch_fd;       /* timerfd */
     void (*exited)(void *context, pid_t pid, const struct wait_event *event);
     void *exited_context;
     void (*finished)(void *context, struct tracer_request *request);
@@ -154,13 +158,15 @@ static void slot_finish_request(struct tracer *tracer, struct slot *slot, enum t
 static void slot_free(struct tracer *tracer, struct slot *slot, enum tracer_outcome outcome)
 {
     slot_finish_request(tracer, slot, outcome);
+    tracer->to_ask -= slot->is_to_ask;
+    slot->is_to_ask = false;
     slot->tid = 0;
     tracer->used--;
 }
 
 static void tell_finished(struct tracer *tracer)
 {
-    while (tracer->done) {
+    while (tracer->done && !tracer->defers) {
         struct tracer_request *request = tracer->done;
         tracer->done = request->next;
         tracer->finished(tracer->finished_context, request);
@@ -173,7 +179,8 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /* The stack that a signal handler's own one leads to, which ends at `end_avma` as far as is known. */
-static void read_other_stack(struct tracer_request *request, uint64_t sp_place, uint64_t end_avma, size_t bytes_max)
+static void read_other_stack(struct tracer_request *request, uint64_t sp_place, uint64_t end_avma, size_t bytes_max,
+                             uint64_t until_ns)
 {
     uint64_t sp;
     if (sp_place < request->bytes_avma || request->bytes < sizeof(sp) ||
@@ -187,19 +194,24 @@ static void read_other_stack(struct tracer_request *request, uint64_t sp_place, 
     if (used >= request->buffer_bytes)
         return;
     request->other = request->buffer + used;
-    request->other_bytes = stackcopy_read(request->tid, sp, 0, request->buffer + used,
-                                          smaller(bytes_max, request->buffer_bytes - used), &request->other_avma);
+    bool is_cut;
+    request->other_bytes =
+        stackcopy_read_until(request->tid, sp, 0, until_ns, request->buffer + used,
+                             smaller(bytes_max, request->buffer_bytes - used), &request->other_avma, &is_cut);
+    request->is_cut |= is_cut;
 }
 
 static void read_stacks(struct tracer_request *request)
 {
     uint64_t sp = request->registers.value[REGISTER_RSP];
     uint64_t sp_place = request->interrupted_sp_at_avma;
+    uint64_t until_ns = request->held_ns_max ? request->arrived_ns + request->held_ns_max : UINT64_MAX;
     size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
     request->other_bytes = 0;
-    request->bytes = stackcopy_read(request->tid, sp, is_known ? request->stack_end_avma : 0, request->buffer,
-                                    smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    request->bytes =
+        stackcopy_read_until(request->tid, sp, is_known ? request->stack_end_avma : 0, until_ns, request->buffer,
+                             smaller(bytes_max, request->buffer_bytes), &request->bytes_avma, &request->is_cut);
     uint64_t end_avma = request->stack_end_avma;
     if (!is_known) {
         uint64_t signal_end_avma;
@@ -212,7 +224,7 @@ static void read_stacks(struct tracer_request *request)
     }
     request->interrupted_sp_at_avma = sp_place;
     if (sp_place)
-        read_other_stack(request, sp_place, end_avma, bytes_max);
+        read_other_stack(request, sp_place, end_avma, bytes_max, until_ns);
 }
 
 static enum tracer_outcome capture(struct tracer_request *request)
@@ -317,14 +329,18 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
 {
     struct slot *slot = slot_find(tracer, tid);
     enum tracer_outcome outcome = TRACER_VANISHED;
-    if (slot && slot->request)
+    if (slot && slot->request) {
+        slot->request->interrupted_ns = slot->interrupted_ns;
+        slot->request->arrived_ns = slot->interrupted_ns > tracer->looked_ns ? slot->interrupted_ns : tracer->looked_ns;
         outcome = capture(slot->request);
+    }
     if (event->kind == WAIT_INTERRUPT_STOP && (!slot || !slot->request || outcome == TRACER_CAPTURED))
         hide_stop(tracer, tid, slot ? slot->request : NULL);
+    /* Before: the thread that is let go may take the CPU from us, and what we do then is late, not its release. */
+    uint64_t now_ns = clock_now_ns();
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)wait_detach_signal(event)) < 0)
         return; /* killed meanwhile: it stays ours until its exit is reaped, which is the next thing that the wait tells
                  */
-    uint64_t now_ns = clock_now_ns();
     if (event->kind == WAIT_SIGNAL_STOP)
         tracer->counters.signals_forwarded++;
     if (event->kind == WAIT_GROUP_STOP)
@@ -334,10 +350,12 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
         return;
     }
     if (slot->request) {
-        slot->request->stopped_ns = now_ns - slot->interrupted_ns;
-        slot->request->released_ns = now_ns;
+        struct tracer_request *request = slot->request;
+        request->released_ns = now_ns;
         tracer->counters.stops++;
-        histogram_add(&tracer->counters.stop_ns, slot->request->stopped_ns);
+        tracer->counters.copies_cut += request->is_cut;
+        histogram_add(&tracer->counters.stop_ns, now_ns - request->interrupted_ns);
+        histogram_add(&tracer->counters.held_ns, now_ns - request->arrived_ns);
     }
     slot_free(tracer, slot, outcome);
 }
@@ -420,7 +438,7 @@ static void look_after(struct tracer *tracer, uint64_t now_ns, uint64_t deadline
     }
 }
 
-int tracer_start(struct tracer *tracer, struct tracer_request *request)
+int tracer_seize(struct tracer *tracer, struct tracer_request *request)
 {
     struct slot *slot = slot_find(tracer, 0);
     if (!slot || slot_find(tracer, request->tid))
@@ -440,17 +458,57 @@ int tracer_start(struct tracer *tracer, struct tracer_request *request)
         tracer->in_flight--;
         return error;
     }
-    slot->interrupted_ns = clock_now_ns();
+    slot->interrupted_ns = clock_now_ns(); /* a signal may stop it from now on */
     slot->asked_ns = slot->interrupted_ns;
-    ptrace(PTRACE_INTERRUPT, request->tid, NULL, NULL); /* ESRCH: it is ending; the wait will say so */
+    slot->is_to_ask = true;
+    tracer->to_ask++;
     return 0;
+}
+
+void tracer_interrupt(struct tracer *tracer)
+{
+    if (tracer->to_ask == tracer->used)
+        tracer->looked_ns = clock_now_ns(); /* nobody else can have arrived */
+    for (size_t i = 0; i < TRACER_SLOTS && tracer->to_ask; i++) {
+        struct slot *slot = &tracer->slots[i];
+        if (!slot->is_to_ask)
+            continue;
+        slot->is_to_ask = false;
+        tracer->to_ask--;
+        slot->interrupted_ns = clock_now_ns();
+        slot->asked_ns = slot->interrupted_ns;
+        ptrace(PTRACE_INTERRUPT, (pid_t)slot->tid, NULL, NULL); /* ESRCH: it is ending; the wait will say so */
+    }
+}
+
+int tracer_start(struct tracer *tracer, struct tracer_request *request)
+{
+    int error = tracer_seize(tracer, request);
+    if (!error)
+        tracer_interrupt(tracer);
+    return error;
+}
+
+void tracer_defer_begin(struct tracer *tracer)
+{
+    tracer->defers = true;
+}
+
+void tracer_defer_end(struct tracer *tracer)
+{
+    tracer->defers = false;
+    tell_finished(tracer);
 }
 
 static void gather_all(struct tracer *tracer)
 {
     int error = 0;
-    while (tracer->used && error == 0)
+    while (tracer->used && error == 0) {
+        uint64_t now_ns = clock_now_ns();
         error = gather(tracer);
+        if (error == -EAGAIN)
+            tracer->looked_ns = now_ns;
+    }
     if (error == -ECHILD)
         forget_all(tracer);
 }
@@ -472,11 +530,19 @@ void tracer_collect(struct tracer *tracer)
 /* While threads are seized they are looked after at least this often. */
 #define LOOK_PERIOD_NS ASK_AGAIN_NS
 
+/* A look so long ago still tells when who arrives has arrived. */
+#define LOOK_FRESH_NS (20 * NS_PER_US)
+
 bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle)
 {
     struct pollfd fds[2] = {{.fd = tracer->child_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
     for (;;) {
         uint64_t now_ns = clock_now_ns();
+        /* Who arrives from here on wakes us; of who has already it must be known that it was not then. */
+        if (tracer->used && now_ns - tracer->looked_ns > LOOK_FRESH_NS) {
+            tracer_collect(tracer);
+            now_ns = clock_now_ns();
+        }
         uint64_t wait_ns = now_ns < deadline_ns ? deadline_ns - now_ns : 0;
         if (tracer->used && wait_ns > LOOK_PERIOD_NS)
             wait_ns = LOOK_PERIOD_NS;
@@ -485,6 +551,8 @@ bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool 
         /* Looked at also when the time is over already: who is always late must hear what others want all the same. */
         struct timespec timeout = clock_timespec(wait_ns);
         int ready = ppoll(fds, 2, &timeout, NULL);
+        if (ready > 0)
+            tracer->looked_ns = clock_now_ns(); /* woken: there was nobody when we went to sleep */
         if (ready > 0 && fds[1].revents)
             return true;
         if (ready > 0 || tracer->used)
@@ -492,6 +560,13 @@ bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool 
         if (now_ns >= deadline_ns)
             return false;
     }
+}
+
+void tracer_spin(struct tracer *tracer, uint64_t until_ns)
+{
+    while (tracer->in_flight && clock_now_ns() < until_ns)
+        gather_all(tracer);
+    tracer_collect(tracer);
 }
 
 void tracer_release(struct tracer *tracer, uint64_t timeout_ns)

@@ -23,6 +23,7 @@
 #ifndef SAMPLER_TRACER_H
 #define SAMPLER_TRACER_H
 
+#include "common/clock.h"
 #include "common/histogram.h"
 #include "sampler/waitstatus.h"
 #include "unwind/snapshot.h"
@@ -34,6 +35,9 @@
 
 /* Threads seized at one time, the overdue ones included. */
 enum { TRACER_SLOTS = 256 };
+
+/* How long a thread that has arrived may be held: see held_ns_max. Enough for 10 MB and more of stack. */
+#define TRACER_HELD_NS_MAX (2 * NS_PER_MS)
 
 enum tracer_outcome {
     TRACER_IN_FLIGHT,
@@ -63,6 +67,8 @@ struct tracer_request {
      */
     uint64_t interrupted_sp_at_avma;
     size_t stack_bytes_max; /* to copy of each stack; 0: what there is room for */
+    /* So long after the thread's arrival no further piece of its stacks is copied; 0: no limit. */
+    uint64_t held_ns_max;
     /*
      * The registers of the stop after which a system call of this thread was started again, if it may be in that call
      * still and is not to be started again, since its timeout would never be over; else none known.
@@ -79,12 +85,18 @@ struct tracer_request {
     const uint8_t *other; /* the interrupted stack, in the buffer too */
     uint64_t other_avma;
     size_t other_bytes;        /* 0: there is no other stack */
+    bool is_cut;               /* there was more to copy than there was time for */
     bool restarted;            /* the system call that the stop has ended was started again */
     bool is_endless;           /* and that one has no timeout */
     uint64_t restarted_slices; /* then: how often the thread had been on a CPU */
-    uint64_t
-        stopped_ns; /* from the interrupt to the release; a wait for a CPU in between is the scheduler's, not ours */
-    uint64_t released_ns;        /* CLOCK_MONOTONIC when it was let go again */
+    /*
+     * CLOCK_MONOTONIC of a thread that was stopped; all 0 of one that was not. From the interrupt to its arrival it
+     * waits for a CPU, if there is none for it; from then to the release it stands still for us alone. Of its arrival
+     * is known when we were woken by it, or when we had last looked and it had not arrived: never later than it was.
+     */
+    uint64_t interrupted_ns;
+    uint64_t arrived_ns;
+    uint64_t released_ns;        /* when its release began, which takes some microseconds */
     struct tracer_request *next; /* the tracer's */
 };
 
@@ -93,8 +105,10 @@ struct tracer_counters {
     uint64_t signals_forwarded;
     uint64_t group_stops; /* stops that met a stopped process, which stays so */
     uint64_t timeouts;
+    uint64_t copies_cut;      /* stacks that were not copied whole for lack of time */
     uint64_t eintr_restarted; /* system calls that our stops would have ended with EINTR */
-    struct histogram stop_ns;
+    struct histogram stop_ns; /* from the interrupt to the release */
+    struct histogram held_ns; /* from the arrival to the release */
 };
 
 struct tracer;
@@ -124,6 +138,18 @@ void tracer_set_sink(struct tracer *tracer, void (*finished)(void *context, stru
  */
 int tracer_start(struct tracer *tracer, struct tracer_request *request);
 
+/*
+ * tracer_start in two halves, so that the second can be done where it costs the thread least. tracer_seize returns as
+ * tracer_start does; the thread runs on until tracer_interrupt, which interrupts all that were seized and are still to
+ * be, or until a signal stops it. Little is to lie between the two: a seized thread stops at every signal.
+ */
+int tracer_seize(struct tracer *tracer, struct tracer_request *request);
+void tracer_interrupt(struct tracer *tracer);
+
+/* Until it is ended, finished requests are not told of: they gather, and are told of then. */
+void tracer_defer_begin(struct tracer *tracer);
+void tracer_defer_end(struct tracer *tracer);
+
 /* Handles everything that has arrived, and requests past their deadline. Never blocks. */
 void tracer_collect(struct tracer *tracer);
 
@@ -132,6 +158,10 @@ void tracer_collect(struct tracer *tracer);
  * until no request is in flight. Returns whether wake_fd is readable.
  */
 bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool until_idle);
+
+/* Looks for arrivals all the time until no request is in flight or CLOCK_MONOTONIC reaches `until_ns`: spares the
+ * thread the time that it takes to wake us. */
+void tracer_spin(struct tracer *tracer, uint64_t until_ns);
 
 size_t tracer_in_flight(const struct tracer *tracer); /* requests not finished */
 bool tracer_holds_any(const struct tracer *tracer);   /* threads are seized: those, and the overdue */

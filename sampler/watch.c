@@ -6,9 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdlib.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Asking one number costs about 10 us, a scan at least 100 us and about 1 us a thread. */
@@ -48,13 +46,7 @@ void watch_init(struct watch *watch, struct sideband *sideband, bool follow_chil
 {
     *watch = (struct watch){.sideband = sideband, .follow_children = follow_children, .rng = {.state = seed}};
     watch->counters.source = !sideband ? WATCH_PROC : sideband_is_machine(sideband) ? WATCH_PERF : WATCH_PERF_THREADS;
-    watch->loadavg_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-    /* Containers may put a file of their own there. */
-    struct statfs fs;
-    if (watch->loadavg_fd >= 0 && (fstatfs(watch->loadavg_fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)) {
-        close(watch->loadavg_fd);
-        watch->loadavg_fd = -1;
-    }
+    watch->loadavg_fd = procfs_open_loadavg();
     if (!read_counter(watch, &watch->last_pid))
         watch->last_pid = 0;
 }

@@ -2,10 +2,11 @@
 
 #include "common/clock.h"
 #include "sampler/options.h"
+#include "sampler/pinning.h"
 
 #include <string.h>
 
-enum { MAX_ARGS = 24 };
+enum { MAX_ARGS = 40 };
 
 /* `argv` has room for MAX_ARGS + 1, and is what a program behind -- is borrowed from. */
 static enum options_result parse(const char *const *words, struct options *options, struct strbuf *error, char **argv)
@@ -51,6 +52,8 @@ static void test_defaults(void **state)
     assert_int_equal(options.max_depth, 4096);
     assert_true(options.jitter);
     assert_int_equal(options.events, EVENTS_AUTO);
+    assert_int_equal(options.pin, PIN_AUTO);
+    assert_null(options.stop_log_path);
     assert_false(options.children);
     assert_string_equal(options.format->name, "collapsed");
     assert_null(options.output_path);
@@ -83,6 +86,8 @@ static void expect_everything(const char *const *words)
     assert_false(options.jitter);
     assert_false(options.bpf);
     assert_int_equal(options.events, EVENTS_PERF_THREADS);
+    assert_int_equal(options.pin, 3);
+    assert_string_equal(options.stop_log_path, "stops");
     assert_true(options.children);
     assert_string_equal(options.format->name, "collapsed");
     assert_string_equal(options.output_path, "out.html");
@@ -98,11 +103,12 @@ static void test_everything(void **state)
     (void)state;
     expect_everything(WORDS("--pid=2147483647", "--thread=work*", "--rate=10000", "--duration=0.5", "--mode=wall",
                             "--unwind=fp", "--max-depth=7", "--jitter=off", "--bpf=off", "--events=perf-threads",
-                            "--children", "--format=collapsed", "--output=out.html", "--value=ns", "--threads",
-                            "--stats=stats.json", "--verbose"));
+                            "--pin=3", "--stop-log=stops", "--children", "--format=collapsed", "--output=out.html",
+                            "--value=ns", "--threads", "--stats=stats.json", "--verbose"));
     expect_everything(WORDS("-p2147483647", "-twork*", "-r10000", "-d.5s", "-mwall", "-ufp", "--max-depth", "7",
-                            "--jitter", "off", "--bpf", "off", "--events", "perf-threads", "--children", "-fcollapsed",
-                            "-oout.html", "--value", "ns", "--threads", "--stats", "stats.json", "-v"));
+                            "--jitter", "off", "--bpf", "off", "--events", "perf-threads", "--pin", "3", "--stop-log",
+                            "stops", "--children", "-fcollapsed", "-oout.html", "--value", "ns", "--threads", "--stats",
+                            "stats.json", "-v"));
 }
 
 static void test_pids(void **state)
@@ -154,10 +160,10 @@ static void test_words(void **state)
 {
     (void)state;
     char *argv[MAX_ARGS + 1];
-    struct options options =
-        good(WORDS("-p1", "-mwall", "-mcpu", "-uauto", "-udwarf", "--jitter=off", "--jitter=on", "--value=ns",
-                   "--value=samples", "-r1", "--max-depth=1", "-t", "1", "-t", "[ab]?", "--thread=9"),
-             argv);
+    struct options options = good(WORDS("-p1", "-mwall", "-mcpu", "-uauto", "-udwarf", "--jitter=off", "--jitter=on",
+                                        "--pin=target", "--pin=off", "--value=ns", "--value=samples", "-r1",
+                                        "--max-depth=1", "-t", "1", "-t", "[ab]?", "--thread=9"),
+                                  argv);
     assert_int_equal(options.mode, MODE_CPU);
     assert_int_equal(options.unwind, UNWIND_DWARF);
     assert_true(options.jitter);
@@ -298,10 +304,10 @@ static void test_help_and_version(void **state)
         strbuf_deinit(&error);
     }
     static const char *const told[] = {
-        "--pid",       "--thread", "--rate",           "--duration", "--mode",        "--unwind",
-        "--max-depth", "--jitter", "--children",       "--format",   "--no-children", "--output",
-        "--value",     "--stats",  "--threads",        "--quiet",    "--verbose",     "--version",
-        "--help",      "Usage:",   "--save-snapshots", "report",     "--bpf",         "--events",
+        "--pid",     "--thread",   "--rate",    "--duration",    "--mode",   "--unwind", "--max-depth",
+        "--jitter",  "--children", "--format",  "--no-children", "--output", "--value",  "--stats",
+        "--threads", "--quiet",    "--verbose", "--version",     "--help",   "Usage:",   "--save-snapshots",
+        "report",    "--bpf",      "--events",  "--stop-log",    "--pin",
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
         assert_non_null(strstr(options_help(), told[i]));
@@ -334,6 +340,12 @@ static const struct {
     {{"report", "a", "--lines"}, "--lines"},
     {{"-q", "report", "a"}, "before"},
     {{"-p1", "--save-snapshots", "-"}, "--save-snapshots"},
+    {{"-p1", "--stop-log", "-"}, "--stop-log"},
+    {{"-p1", "--stop-log", ""}, "--stop-log"},
+    {{"-p1", "--pin", "on"}, "--pin"},
+    {{"-p1", "--pin", "-1"}, "--pin"},
+    {{"-p1", "--pin", "1024"}, "--pin"},
+    {{"-p1", "--pin", "1x"}, "--pin"},
     {{"-p1", "--save-snapshots="}, "--save-snapshots"},
     {{"-p1", "--save-snapshots"}, "--save-snapshots"},
     {{"dump", "-p1"}, "dump"},

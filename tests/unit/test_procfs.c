@@ -51,6 +51,7 @@ static void test_stat_names(void **state)
         assert_int_equal(stat.state, cases[i].state);
         assert_int_equal(stat.ppid, 7);
         assert_int_equal(stat.flags, 4194304);
+        assert_int_equal(stat.processor, 1);
     }
 }
 
@@ -82,6 +83,7 @@ static void test_stat_image(void **state)
     assert_true(parse_stat("42 (bash) S " REST, strlen("42 (bash) S " REST), &first));
     assert_true(parse_stat(same, sizeof(same) - 1, &second));
     assert_true(first.image_hash == second.image_hash);
+    assert_int_equal(second.processor, -1); /* not there */
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         assert_true(parse_stat(others[i], strlen(others[i]), &second));
         assert_true(first.image_hash != second.image_hash);

@@ -1,0 +1,151 @@
+"""What a stop is said to have taken (--stop-log, --stats), and where the sampler takes its samples (--pin)."""
+
+import os
+import re
+import resource
+import stat
+import threading
+
+import harness
+from harness import Target, program, run
+
+
+def read_log(path):
+    """(thread, asked, arrived, released) of each line."""
+    with open(path, encoding="ascii") as file:
+        return [tuple(map(int, re.fullmatch(r"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+)\n", line).groups())) for line in file]
+
+
+class Log(harness.Case):
+    def check(self, stats):
+        """One well-formed line for each stop, in agreement with the counters; returns the threads."""
+        rows = read_log(self.path("stops"))
+        self.assertEqual(len(rows), stats["stops"])
+        for _, asked, arrived, released in rows:
+            self.assertLessEqual(asked, arrived)
+            self.assertLess(arrived, released)
+        for name, longest, total in (("stop_ns", max(row[3] - row[1] for row in rows), sum(row[3] - row[1] for row in rows)),
+                                     ("held_ns", max(row[3] - row[2] for row in rows), sum(row[3] - row[2] for row in rows))):
+            self.assertEqual((stats[name]["max"], stats[name]["sum"]), (longest, total))
+            self.assertLessEqual(stats[name]["p50"], stats[name]["p99"])
+        self.assertLessEqual(stats["held_ns"]["sum"], stats["stop_ns"]["sum"])
+        return {row[0] for row in rows}
+
+    def test_attached(self):
+        for pin in ("auto", "off", "target"):
+            with self.subTest(pin=pin), Target("spinners", 3, 60) as target:
+                harness.wait_until(lambda: len(harness.tasks(target.pid)) >= 3, "its threads")
+                profile, stats, _ = self.attach(target.pid, "-r", "500", "-d", "0.6", "--pin", pin, "--stop-log", self.path("stops"))
+                self.assertTrue(self.check(stats) <= set(harness.tasks(target.pid)))
+                self.assertLessEqual(profile.total, stats["samples"])
+                harness.assert_healthy(target.pid)
+
+    def test_launched(self):
+        _, stats, _ = self.launch(["-r", "500", "--stop-log", self.path("stops")], [program("exiter"), "exit", "0", "0.4"])
+        self.assertEqual(len(self.check(stats)), 1)
+
+    def test_file(self):
+        """There when the run is over, under its name only, and a file like any other; without a stop it is empty."""
+        mask = os.umask(0o027)
+        self.addCleanup(os.umask, mask)
+        self.launch(["-r", "1", "--stop-log", self.path("stops")], ["/bin/true"])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("stops")).st_mode), 0o640)
+        self.assertEqual(sorted(os.listdir(self.directory)), ["profile", "stats", "stops"])
+
+    def test_refused(self):
+        """An error before anything is attached, launched or written."""
+        os.mkdir(self.path("directory"))
+        for name, words in (("none/stops", ["none/stops", "no such"]), ("directory", ["directory"]), ("profile", ["profile", "another output"]),
+                            ("snap", ["snap", "another output"])):
+            with self.subTest(file=name):
+                before = sorted(os.listdir(self.directory))
+                result = run("--stop-log", self.path(name), "--save-snapshots", self.path("snap"), "-o", self.path("profile"), "--",
+                             "/usr/bin/touch", self.path("started"))
+                self.assertEqual(result.status, 1, result)
+                self.assert_one_line(result, *words)
+                self.assertEqual(sorted(os.listdir(self.directory)), before)
+
+    def test_full_disk(self):
+        def small():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        with Target("spinners", 1, 60) as target:
+            result = run("-r", "500", "-d", "0.5", "-o", "/dev/null", "--stop-log", self.path("stops"), "-p", target.pid, preexec_fn=small)
+            harness.assert_healthy(target.pid)
+        self.assertEqual(result.status, 1, result)
+        self.assertIn(f"cannot write to {self.path('stops')}: File too large", result.err)
+        self.assertEqual(os.listdir(self.directory), [])
+
+
+class Pin(harness.Case):
+    """Which threads of the sampler may run where, and that samples come all the same."""
+
+    def sample(self, *options, **popen):
+        """Affinities that the capture thread was seen with."""
+        seen = set()
+        with Target("spinners", 1, 60) as target, harness.Sampler("-r", "500", "-d", "0.8", "-o", self.path("profile"), "--stats", self.path("stats"),
+                                                               *options, "-p", target.pid, **popen) as sampler:
+            done = threading.Event()
+            start = self.schedstat(target)
+
+            def watch():
+                while not done.is_set():
+                    for tid in harness.tasks(sampler.pid):
+                        facts = harness.status(sampler.pid, tid)
+                        if facts.get("Name") == "capture":
+                            seen.add(facts["Cpus_allowed_list"])
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            try:
+                result = sampler.end()
+            finally:
+                done.set()
+                watcher.join()
+            self.assert_ok(result)
+            run_ns, wait_ns = (later - before for later, before in zip(self.schedstat(target), start))
+            self.had_its_cpu = run_ns / (run_ns + wait_ns) > 0.99
+            self.assertEqual(os.sched_getaffinity(target.pid), os.sched_getaffinity(0), "the target was moved")
+            harness.assert_healthy(target.pid)
+        stats = harness.read_stats(self.path("stats"))
+        self.assertGreater(stats["stops"], 0)
+        self.assertEqual(stats["samples_failed"], {})
+        return seen
+
+    def schedstat(self, target):
+        """Run and wait time of the thread that spins."""
+        with open(f"/proc/{target.pid}/task/{max(harness.tasks(target.pid))}/schedstat", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()[:2]]
+
+    def whole(self):
+        return harness.status(os.getpid())["Cpus_allowed_list"]
+
+    def test_off(self):
+        self.assertEqual(self.sample("--pin", "off"), {self.whole()})
+        self.assertEqual(self.sample(), {self.whole()})
+
+    def test_one_cpu(self):
+        cpu = max(os.sched_getaffinity(0))
+        self.assertLessEqual(self.sample("--pin", str(cpu)) - {self.whole()}, {str(cpu)})
+
+    def test_target(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("needs two CPUs")
+        seen = self.sample("--pin", "target")
+        if self.had_its_cpu:  # on a machine that is too busy for that it is to stay where it is
+            self.assertTrue(seen - {self.whole()}, "it went nowhere")
+
+    def test_restricted(self):
+        """Nobody gets CPUs that the sampler was not given."""
+        cpu = min(os.sched_getaffinity(0))
+        seen = self.sample("--pin", "target", preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        self.assertEqual(seen, {str(cpu)})
+
+    def test_refused(self):
+        absent = max(os.sched_getaffinity(0)) + 1
+        result = run("--pin", str(absent), "-o", self.path("profile"), "--", "/usr/bin/touch", self.path("started"))
+        self.assertEqual(result.status, 1, result)
+        self.assert_one_line(result, f"CPU {absent}")
+        self.assertEqual(os.listdir(self.directory), [])
+
+
+if __name__ == "__main__":
+    harness.main()
