@@ -1,8 +1,8 @@
 #include "sampler/capture.h"
 
-#include "common/array.h"
 #include "common/clock.h"
 #include "sampler/flight.h"
+#include "sampler/looks.h"
 #include "sampler/mapper.h"
 #include "sampler/pinning.h"
 #include "sampler/slice.h"
@@ -35,16 +35,6 @@ enum { VISITS_SHARE = 4, VISITS_REST = 20, LONELY_MAX = 64 };
 /* How long to look all the time for threads that run elsewhere: most have arrived by then. */
 #define SPIN_NS (100 * NS_PER_US)
 
-/* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
-enum { LOOK_BATCH = 32 };
-
-/* A thread that this tick is to sample. */
-struct choice {
-    struct thread *thread;
-    struct procfs_stat stat;
-    bool is_lonely;
-};
-
 struct capture {
     const struct options *options;
     struct pipeline *pipeline;
@@ -70,12 +60,9 @@ struct capture {
     struct pinning *pinning;  /* the thread's own */
     uint64_t visits_after_ns; /* no visits to other CPUs before: they took too long */
     uint64_t now_ns;          /* of the tick in work */
-    int loadavg_fd;           /* owned; -1: none */
-    uint64_t running;         /* threads of the machine that run or wait, when the tick began; UINT64_MAX: not known */
-    uint64_t running_known;   /* of these, those that this tick has seen so */
-    struct choice *choices;   /* owned; of the tick in work */
+    struct looks looks;
+    struct choice *choices; /* borrowed from the looks, of the tick in work */
     size_t choice_count;
-    size_t choice_capacity;
     struct capture_result result;
 };
 
@@ -110,22 +97,6 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     return FAILURE_NONE;
 }
 
-/* ---- choice ---- */
-
-/* Takes a thread up for this tick. */
-static void choose(struct capture *capture, struct thread *thread, const struct procfs_stat *stat)
-{
-    if (thread->in_flight) {
-        flights_count_again(&capture->flights, thread);
-        return;
-    }
-    if (array_room(&capture->choices, &capture->choice_capacity, capture->choice_count + 1)) {
-        capture->result.error = -ENOMEM;
-        return;
-    }
-    capture->choices[capture->choice_count++] = (struct choice){.thread = thread, .stat = *stat};
-}
-
 /* Makes ready for the stop of a chosen thread all that can be had before. False: it is not stopped, and counted
  * already. */
 static bool prepare(struct capture *capture, const struct choice *choice)
@@ -142,106 +113,6 @@ static bool prepare(struct capture *capture, const struct choice *choice)
     return failure == FAILURE_NONE;
 }
 
-/* -ESRCH when the thread is gone; else it may be there, and could not be looked at for another reason. */
-static int not_looked(struct capture *capture, int error)
-{
-    if (procfs_is_gone(error))
-        return -ESRCH;
-    capture->result.look_error = error;
-    return 0;
-}
-
-/* Who ran so recently is looked at at each tick: it may well be running again, too briefly to show in the gate. */
-#define WARM_NS NS_PER_SEC
-
-/* Sleeping, it may be sampled so many times, each better than the one before. */
-enum { READS_MAX = 4 };
-
-static bool is_wanted_again(const struct thread *thread)
-{
-    return thread->shared->wants_again && thread->reads < READS_MAX;
-}
-
-static void skip_thread_time(const struct capture *capture, struct thread *thread)
-{
-    thread->counted_tick = capture->targets.tick;
-    thread->counted_wall_ns = capture->targets.wall_ns;
-}
-
-/* Looks at one thread at a tick. -ESRCH: it is gone. */
-static int consider_thread(struct capture *capture, struct thread *thread)
-{
-    bool is_wall = capture->options->mode == MODE_WALL;
-    bool moved;
-    struct procfs_stat stat;
-    thread->is_settled = false;
-    int error = thread_look(thread, capture->now_ns, &moved);
-    if (error)
-        return not_looked(capture, error);
-    if (moved)
-        thread->reads = 0;
-    bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
-    thread->is_settled = !moved && needs_nothing && (!thread->ran_ns || capture->now_ns - thread->ran_ns > WARM_NS);
-    if (!moved && needs_nothing)
-        return 0;
-    flights_end_keep(&capture->flights, thread, false);
-    /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
-    error = thread_read_stat(thread, &stat);
-    if (error)
-        return not_looked(capture, error);
-    thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
-    thread->seen_off_cpu = stat.state != 'R';
-    capture->running_known += stat.state == 'R';
-    if (stat.state == 't')
-        othertracer_note(&capture->flights.other_tracer, thread, false, capture->now_ns);
-    memcpy(thread->comm, stat.comm, sizeof(thread->comm));
-    thread->is_wanted = options_want_thread(capture->options, thread->tid, thread->comm);
-    if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
-        skip_thread_time(capture, thread); /* what it did until now is nobody's */
-    else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
-        choose(capture, thread, &stat);
-    return 0;
-}
-
-/* ---- accounts ---- */
-
-/* Only profiles in nanoseconds need each thread's time. */
-static bool keeps_total(const struct capture *capture)
-{
-    return capture->options->mode == MODE_CPU &&
-           (capture->options->output.value_ns || capture->options->snapshots_path);
-}
-
-static void thread_gone(struct capture *capture, struct thread *thread)
-{
-    thread->process->has_lost_threads = true;
-    flights_end_keep(&capture->flights, thread, false);
-    account_thread(&capture->result.account, thread, keeps_total(capture));
-    flights_forget(&capture->flights, thread);
-    targets_remove_thread(&capture->targets, thread);
-}
-
-static void process_gone(struct capture *capture, struct process *process)
-{
-    account_process(&capture->result.account, process);
-    for (size_t i = 0; i < process->thread_count; i++) {
-        flights_end_keep(&capture->flights, process->threads[i], true);
-        account_thread(&capture->result.account, process->threads[i], keeps_total(capture));
-        flights_forget(&capture->flights, process->threads[i]);
-    }
-    flights_end_space(&capture->flights, process);
-    targets_remove_process(&capture->targets, process);
-}
-
-static bool is_over(const struct process *process)
-{
-    for (size_t i = 0; i < process->thread_count; i++)
-        if (!process->threads[i]->is_zombie)
-            return false;
-    /* Asked once more: between two looks an exec can have put another thread in the main thread's place. */
-    return procfs_is_dead(process->proc_fd);
-}
-
 /* ---- the thread ---- */
 
 /* Those asked to stop at an earlier tick may have arrived: they do not wait until everything else is done. */
@@ -249,76 +120,6 @@ static void serve_arrivals(struct capture *capture)
 {
     if (tracer_holds_any(capture->tracer))
         tracer_collect(capture->tracer);
-}
-
-/* The unwinder has asked for another sample of some thread that does not run. */
-static bool take_wants_look(struct process *process)
-{
-    return process->space && process->space->wants_look && atomic_exchange(&process->space->wants_look, false);
-}
-
-/* Looks at threads [first, *end) of the process; *end moves when some are gone. True: a cold one has run, or may have.
- */
-static bool consider_threads(struct capture *capture, struct process *process, size_t first, const size_t *end)
-{
-    bool has_moved = false;
-    for (size_t i = first; i < *end;) {
-        struct thread *thread = process->threads[i];
-        if (consider_thread(capture, thread) == 0) {
-            has_moved |= thread->is_cold && !thread->is_settled;
-            i++;
-        } else {
-            thread_gone(capture, thread);
-        }
-        if (i % LOOK_BATCH == 0)
-            serve_arrivals(capture);
-    }
-    return has_moved;
-}
-
-static void consider_hot(struct capture *capture, struct process *process)
-{
-    process_read_cpu(process, capture->now_ns, false);
-    process->has_lost_threads = false;
-    process->wants_all = take_wants_look(process) || !gate_is_shut(process);
-    consider_threads(capture, process, 0, &process->hot_count);
-}
-
-/*
- * After the hot ones of all processes. In cpu mode samples are few, and each counts: a cold thread that is on a CPU at
- * this moment must not be missed because its time is not accounted yet. In wall mode its last tick of sleep is that
- * much too long.
- */
-static void consider_cold(struct capture *capture, struct process *process)
-{
-    bool has_moved = false;
-    if (capture->options->mode == MODE_CPU && capture->running > capture->running_known)
-        process->wants_all = true;
-    if (process->wants_all)
-        has_moved = consider_threads(capture, process, process->hot_count, &process->thread_count);
-    process_sort_threads(process, process->wants_all);
-    if (process->wants_all)
-        gate_learn(process, has_moved, process->has_lost_threads);
-}
-
-/* How many threads of the machine are on a CPU or wait for one. */
-static uint64_t read_running(const struct capture *capture)
-{
-    char text[128];
-    uint64_t running;
-    ssize_t size = capture->loadavg_fd < 0 ? -1 : pread(capture->loadavg_fd, text, sizeof(text), 0);
-    return size > 0 && procfs_parse_running(text, (size_t)size, &running) ? running : UINT64_MAX;
-}
-
-static void consider_all(struct capture *capture)
-{
-    struct targets *targets = &capture->targets;
-    capture->running = capture->options->mode == MODE_CPU ? read_running(capture) : UINT64_MAX;
-    capture->running_known = 1; /* ourselves */
-    for (size_t i = 0; i < targets->process_count; i++)
-        consider_hot(capture, targets->processes[i]);
-    for (size_t i = 0; i < targets->process_count; i++)
-        consider_cold(capture, targets->processes[i]);
 }
 
 /*
@@ -443,19 +244,17 @@ static void tick(struct capture *capture)
     targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
-    consider_all(capture);
+    looks_take(&capture->looks, capture->now_ns);
+    capture->choices = capture->looks.choices;
+    capture->choice_count = capture->looks.choice_count;
     sample_choices(capture);
-    for (size_t i = 0; i < capture->targets.process_count;) {
-        struct process *process = capture->targets.processes[i];
-        if (is_over(process))
-            process_gone(capture, process);
-        else
-            i++;
-    }
+    looks_end_processes(&capture->looks);
     if (capture->result.account.error)
         capture->result.error = capture->result.account.error;
     if (capture->flights.error)
         capture->result.error = capture->flights.error;
+    if (capture->looks.error)
+        capture->result.error = capture->looks.error;
     capture->threads_now = capture->targets.thread_count;
     capture->samples_now = flights_samples(&capture->flights);
     /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
@@ -477,6 +276,8 @@ static void last_look(struct capture *capture)
     capture->result.bpf_reads = capture->flights.bpf_reads;
     capture->result.other_tracer = capture->flights.other_tracer;
     capture->result.events = watch_counters(&capture->watch);
+    if (capture->looks.look_error)
+        capture->result.look_error = capture->looks.look_error;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
     while (capture->targets.process_count) {
@@ -486,7 +287,7 @@ static void last_look(struct capture *capture)
             bool moved;
             thread_look(process->threads[i], now_ns, &moved); /* a zombie still has its counters */
         }
-        process_gone(capture, process);
+        looks_end_process(&capture->looks, process);
     }
     capture->result.ticker = capture->ticker;
     capture->result.wall_ns = now_ns - capture->ticker.start_ns;
@@ -625,7 +426,12 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                         .is_wall = options->mode == MODE_WALL,
                                         .may_bpf = options->bpf};
     capture->ended_fd = ended_fd;
-    capture->loadavg_fd = procfs_open_loadavg();
+    capture->looks = (struct looks){.options = options,
+                                    .targets = &capture->targets,
+                                    .flights = &capture->flights,
+                                    .tracer = tracer,
+                                    .account = &capture->result.account};
+    looks_init(&capture->looks);
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -697,9 +503,7 @@ void capture_free(struct capture *capture)
         close(capture->rest_fd);
     if (capture->done_fd >= 0)
         close(capture->done_fd);
-    if (capture->loadavg_fd >= 0)
-        close(capture->loadavg_fd);
-    free(capture->choices);
+    looks_deinit(&capture->looks);
     pthread_cond_destroy(&capture->changed);
     pthread_mutex_destroy(&capture->mutex);
     free(capture);
