@@ -89,12 +89,12 @@ class Ours:
     """What is the sampler's for certain, summed up over runs: the time in which threads stood still, and its own CPU time."""
 
     def __init__(self, runs):
-        self.stopped_ns = sum(run.stats["stop_ns"]["sum"] for run in runs)
+        self.stopped_ns = sum(run.stats["held_ns"]["sum"] for run in runs)
         self.cpu_ns = sum(run.cpu_ns for run in runs)
         self.cpu_total_ns = sum(run.cpu_total_ns for run in runs)
         self.target_ns = sum(run.stats["cpu_ns_target"] for run in runs)
-        self.samples, self.stops, self.unstopped, self.truncated = (sum(run.stats[name] for run in runs)
-                                                                    for name in ("samples", "stops", "unstopped", "samples_truncated"))
+        self.samples, self.stops, self.unstopped, self.truncated, self.sleeps, self.stopped_asleep = (
+            sum(run.stats[name] for run in runs) for name in ("samples", "stops", "unstopped", "samples_truncated", "sleeps", "stopped_asleep"))
 
     def percent(self):
         return 100 * (self.stopped_ns + self.cpu_ns) / max(1, self.target_ns)
@@ -102,7 +102,8 @@ class Ours:
     def __str__(self):
         return (f"stops {100 * self.stopped_ns / max(1, self.target_ns):.2f} % + CPU {100 * self.cpu_ns / max(1, self.target_ns):.2f} % = {self.percent():.2f} % "
                 f"of the target's CPU time of {self.target_ns / 1e9:.1f} s (start and end of the sampler included {100 * self.cpu_total_ns / max(1, self.target_ns):.2f} %); "
-                f"{self.samples} samples, {self.stops} stops, {self.unstopped} without one, {self.truncated} truncated")
+                f"{self.samples} samples, {self.stops} stops, {self.unstopped} samples without one, {self.truncated} truncated; "
+                f"{self.sleeps} sleeps, {self.stopped_asleep} of them stopped")
 
 
 class Verdict:

@@ -240,6 +240,7 @@ def measure(name, arguments, verdict):
         verdict.change("p99 latency", [(plain[1], with_us[1]) for plain, with_us in pairs], LATENCY_LIMIT)
         verdict.say(ours.truncated <= 0.01 * ours.samples, f"under load {100 - 100 * ours.truncated / max(1, ours.samples):.2f} % of stacks whole, "
                     f"{ours.stops / max(1, ours.samples):.3f} stops a sample")
+        verdict.say(ours.stopped_asleep <= ours.sleeps, f"under load {ours.sleeps} sleeps of threads seen, {ours.stopped_asleep} stops of sleeping ones")
         idle(server, arguments, verdict)
 
 

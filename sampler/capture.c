@@ -133,6 +133,10 @@ static bool sample_choice(struct capture *capture, const struct choice *choice)
     bool can_stop = would_stop && !stays_out && (choice->stat.state == 'R' || !flights_must_not_stop(thread));
     if (choice->stat.state != 'R' && flights_read(&capture->flights, thread, can_stop))
         return false;
+    if (can_stop && choice->stat.state != 'R') {
+        capture->result.stopped_asleep++;
+        thread->was_asked = true;
+    }
     if (can_stop)
         flights_start(&capture->flights, thread);
     else
@@ -273,7 +277,7 @@ static void last_look(struct capture *capture)
     if (!capture->result.refusal.pid)
         capture->result.refusal = capture->flights.refusal;
     capture->result.foreign_pid = capture->flights.foreign_pid;
-    capture->result.bpf_reads = capture->flights.bpf_reads;
+    capture->result.sleeps = capture->looks.sleeps;
     capture->result.other_tracer = capture->flights.other_tracer;
     capture->result.events = watch_counters(&capture->watch);
     if (capture->looks.look_error)

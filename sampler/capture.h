@@ -30,7 +30,8 @@ struct capture_result {
     uint64_t threads_vanished;
     uint64_t processes_seen;
     uint64_t execs;
-    uint64_t bpf_reads;              /* samples of sleeping threads whose registers came by BPF */
+    uint64_t sleeps;                 /* times that a thread was found asleep where it had run before (wall mode) */
+    uint64_t stopped_asleep;         /* threads that did not run and were asked to stop all the same */
     struct refusal refusal;          /* the first process that could not be read or stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int look_error;                  /* some thread could not be looked at at some tick: a negative errno */

@@ -162,8 +162,10 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     digest->counters.frames += digest->stack.count;
     learn(item->thread, &digest->stack, item);
     int error = add_frames(digest, item, &outcome->stack, &is_in_place);
-    if (outcome->is_unstopped)
+    if (outcome->is_unstopped) {
+        digest->counters.by_bpf += registers_known(&item->registers, REGISTER_RCX);
         note_unstopped(digest, item, is_in_place);
+    }
     return error;
 }
 

@@ -16,6 +16,7 @@ struct digest_counters {
     uint64_t samples;
     uint64_t unstopped; /* of these, taken without a stop */
     uint64_t inferred;  /* of those, with an rbp that was inferred, or told by an earlier stop in the same place */
+    uint64_t by_bpf;    /* of those, samples whose registers came by BPF, without their repetitions */
     uint64_t kept;      /* of these, ticks at which the thread had not run since its last sample */
     uint64_t failed[FAILURE_COUNT];
     uint64_t ends[STACK_END_COUNT];

@@ -446,7 +446,6 @@ static bool add_kernel_registers(struct flights *flights, const struct thread *t
         told.value[REGISTER_PC] != item->registers.value[REGISTER_PC] || !has_not_run(thread))
         return false;
     item->registers = told;
-    flights->bpf_reads++;
     return true;
 }
 

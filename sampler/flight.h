@@ -38,7 +38,6 @@ struct flights {
     struct refusal refusal;          /* the first process that could not be stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int error;                       /* a sample was lost: a negative errno */
-    uint64_t bpf_reads;              /* samples whose registers came by BPF */
     uint64_t samples;                /* made so far, without the repetitions of kept ones */
     uint64_t kept;                   /* threads whose last sample is kept, */
     uint64_t kept_from;              /* and the sum of the ticks of those */

@@ -75,6 +75,10 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
     looks->running_known += stat.state == 'R';
+    if (moved && stat.state != 'R' && !thread->is_zombie) {
+        looks->sleeps += !thread->was_asked;
+        thread->was_asked = false;
+    }
     if (stat.state == 't')
         othertracer_note(&looks->flights->other_tracer, thread, false, looks->now_ns);
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));

@@ -35,6 +35,7 @@ struct looks {
     int loadavg_fd;         /* owned; -1: none */
     uint64_t running;       /* threads of the machine that run or wait, when the tick began; UINT64_MAX: not known */
     uint64_t running_known; /* of these, those that this tick has seen so */
+    uint64_t sleeps;        /* of threads, found at their first look in it (wall mode) */
     int look_error;         /* some thread could not be looked at: a negative errno */
     int error;              /* no memory: some threads were not chosen */
 };

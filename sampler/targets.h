@@ -80,6 +80,7 @@ struct thread {
      * over. */
     bool is_kept;
     unsigned reads;      /* samples taken of it since it ran last */
+    bool was_asked;      /* it slept, and was stopped for its registers: its next sleep is the same one */
     struct extent stack; /* where its stack was last */
     uint64_t samples;
     /* Of the last stop that made a system call start again: the registers, how often it had been on a CPU, and how many
