@@ -51,6 +51,16 @@ static void skip_thread_time(const struct looks *looks, struct thread *thread)
     thread->counted_wall_ns = looks->targets->wall_ns;
 }
 
+/*
+ * Runnable may mean that it has slept in a system call until just now and waits for a CPU. If the call's timeout is
+ * over, a stop would make it start over. Of a thread that was seen to run since we know it, the call is no older than
+ * a tick; one that was there before us is left alone until then, which is a scheduler tick if it is on a CPU.
+ */
+static bool is_known_to_run(const struct thread *thread)
+{
+    return thread->is_new || thread->ran_ns || !thread->has_schedstat;
+}
+
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
 static int consider_thread(struct looks *looks, struct thread *thread)
 {
@@ -83,7 +93,8 @@ static int consider_thread(struct looks *looks, struct thread *thread)
         othertracer_note(&looks->flights->other_tracer, thread, false, looks->now_ns);
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     thread->is_wanted = options_want_thread(looks->options, thread->tid, thread->comm);
-    if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING))
+    bool may_be_woken = stat.state == 'R' && !is_known_to_run(thread);
+    if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING) || may_be_woken)
         skip_thread_time(looks, thread); /* what it did until now is nobody's */
     else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
         choose(looks, thread, &stat);

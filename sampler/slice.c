@@ -17,7 +17,7 @@ struct attributes {
     uint64_t period_ns;
 };
 
-enum { SHORTEST_SLICE_NS = 100000, MOST_URGENT = -20 };
+enum { SHORTEST_SLICE_NS = 100000, MOST_URGENT = -10 };
 
 void slice_ask_short(void)
 {

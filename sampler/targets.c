@@ -262,6 +262,7 @@ static int thread_begin(struct thread *thread, bool is_new, double share_start)
     if (thread->has_schedstat && thread_read_schedstat(thread, &thread->last) < 0)
         return -ESRCH;
     thread->is_wanted = true;
+    thread->is_new = is_new;
     thread->cpu_ns = is_new ? thread->last.run_ns : 0;
     cpushare_init(&thread->share, share_start, thread->has_schedstat ? thread->last.run_ns : 1, thread->last.wait_ns,
                   clock_now_ns());

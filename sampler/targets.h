@@ -63,6 +63,7 @@ struct thread {
     struct procfs_schedstat last;
     struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
     bool has_fresh;
+    bool is_new;          /* it began during the run */
     uint64_t ran_ns;      /* the look at which it was last found to have run; 0: never yet */
     bool is_cold;         /* among the cold threads of its process */
     bool is_settled;      /* needs no look until it runs: is to be among them */
