@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* At the end: for threads that did not stop yet. */
-#define RELEASE_TIMEOUT_NS (200 * NS_PER_MS)
+#define RELEASE_TIMEOUT_NS (400 * NS_PER_MS)
 
 /* Threads asked to stop at one time before the next one is; and how long to wait for fewer. */
 enum { CROWD = 8 };
