@@ -410,9 +410,11 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
         *last = now;
     }
     bool has_run = now.run_ns != last->run_ns || now.slices != last->slices;
-    if (has_run)
+    if (has_run) {
         thread->ran_ns = now_ns;
-    *ret_moved = has_run || !thread->seen_off_cpu;
+        thread->seen_off_cpu = false; /* that was before: until its state is read it may be on a CPU */
+    }
+    *ret_moved = !thread->seen_off_cpu;
     if (thread->is_wanted)
         thread->cpu_ns += now.run_ns - last->run_ns;
     cpushare_add(&thread->share, now.run_ns - last->run_ns, now.wait_ns - last->wait_ns, now_ns);
