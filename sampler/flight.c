@@ -532,7 +532,7 @@ void flights_end_keep(struct flights *flights, struct thread *thread, bool with_
         return;
     item->kind = ITEM_REPEAT;
     item->thread = thread_shared_ref(thread->shared);
-    item->time_ns = targets->ticked_ns;
+    item->time_ns = with_this_tick ? targets->ticked_ns : targets->last_ticked_ns;
     item->count = tick - thread->counted_tick;
     flights->samples += item->count;
     item->ns = wall_ns - thread->counted_wall_ns;

@@ -48,6 +48,7 @@ void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t perio
     uint64_t passed_ns = targets->ticked_ns && now_ns > targets->ticked_ns ? now_ns - targets->ticked_ns : 0;
     targets->tick++;
     targets->last_wall_ns = targets->wall_ns;
+    targets->last_ticked_ns = targets->ticked_ns;
     targets->wall_ns += passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
     targets->ticked_ns = now_ns;
 }
