@@ -199,7 +199,8 @@ static size_t stop_lonely(struct capture *capture, size_t ready)
         capture->choices[i].is_lonely = ready <= LONELY_MAX && is_alone(capture, i, ready);
     for (size_t i = 0; i < ready; i++) {
         const struct choice *choice = &capture->choices[i];
-        if (choice->is_lonely && pinning_can_enter(capture->pinning, choice->stat.processor) && clock_now_ns() < end_ns)
+        if (choice->is_lonely && pinning_can_enter(capture->pinning, choice->stat.processor) &&
+            clock_now_ns() < end_ns && !othertracer_holds(choice->thread->process, capture->now_ns))
             stop_from_its_cpu(capture, choice);
         else
             capture->choices[left++] = *choice;

@@ -138,7 +138,7 @@ static void drop_sample(struct flights *flights, struct thread *thread, struct i
     if (failure == FAILURE_NONE) {
         if (thread)
             thread->samples--;
-        flights->samples--;
+        flights->samples -= item->count; /* all the ticks that found it in flight */
         pipeline_give_back(flights->pipeline, item);
         return;
     }
@@ -334,7 +334,8 @@ static void finish_flight(void *context, struct tracer_request *request)
     flight->item = NULL;
     if (thread) {
         thread->in_flight = NULL;
-        cpushare_stopped(&thread->share, request->released_ns - request->interrupted_ns);
+        if (request->released_ns) /* it was not, if it was killed in its stop */
+            cpushare_stopped(&thread->share, request->released_ns - request->interrupted_ns);
     }
     if (flights->stoplog && request->released_ns)
         stoplog_add(flights->stoplog, &(struct stop){.tid = request->tid,
@@ -433,15 +434,24 @@ static void add_stopped_registers(const struct thread *thread, struct item *item
     item->registers.known &= ~changed;
 }
 
+/* Does nobody stand still for us, or is about to? */
+static bool holds_nobody(const struct flights *flights)
+{
+    if (tracer_holds_any(flights->tracer))
+        tracer_collect(flights->tracer);
+    return !tracer_holds_any(flights->tracer);
+}
+
 /* What the kernel itself has of it, without a stop. */
 static bool add_kernel_registers(struct flights *flights, const struct thread *thread, struct item *item)
 {
     struct registers told;
-    if (flights->may_bpf && !flights->bpfregs) {
+    /* To load it takes 20 ms. */
+    if (flights->may_bpf && !flights->bpfregs && holds_nobody(flights)) {
         flights->bpfregs = bpfregs_new();
         flights->may_bpf = flights->bpfregs != NULL;
     }
-    if (!flights->may_bpf || !bpfregs_read(flights->bpfregs, thread->tid, &told) ||
+    if (!flights->bpfregs || !bpfregs_read(flights->bpfregs, thread->tid, &told) ||
         told.value[REGISTER_RSP] != item->registers.value[REGISTER_RSP] ||
         told.value[REGISTER_PC] != item->registers.value[REGISTER_PC] || !has_not_run(thread))
         return false;
@@ -521,7 +531,7 @@ void flights_end_keep(struct flights *flights, struct thread *thread, bool with_
         return;
     item->kind = ITEM_REPEAT;
     item->thread = thread_shared_ref(thread->shared);
-    item->time_ns = targets->ticked_ns;
+    item->time_ns = with_this_tick ? targets->ticked_ns : targets->last_ticked_ns;
     item->count = tick - thread->counted_tick;
     flights->samples += item->count;
     item->ns = wall_ns - thread->counted_wall_ns;

@@ -52,6 +52,17 @@ static void skip_thread_time(const struct looks *looks, struct thread *thread)
 }
 
 /*
+ * A name that another thread gives it is no run of its own. Looked for once, before it is left alone until it runs: who
+ * makes threads names them at once.
+ */
+static bool has_new_name(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    return thread->is_kept && thread->is_settled && !thread->is_cold && thread_read_stat(thread, &stat) == 0 &&
+           strcmp(stat.comm, thread->comm) != 0;
+}
+
+/*
  * Runnable may mean that it has slept in a system call until just now and waits for a CPU. If the call's timeout is
  * over, a stop would make it start over. Of a thread that was seen to run since we know it, the call is no older than
  * a tick; one that was there before us is left alone until then, which is a scheduler tick if it is on a CPU.
@@ -75,8 +86,9 @@ static int consider_thread(struct looks *looks, struct thread *thread)
         thread->reads = 0;
     bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
     thread->is_settled = !moved && needs_nothing && (!thread->ran_ns || looks->now_ns - thread->ran_ns > WARM_NS);
-    if (!moved && needs_nothing)
+    if (!moved && needs_nothing && !has_new_name(thread))
         return 0;
+    thread->is_settled = false;
     flights_end_keep(looks->flights, thread, false);
     /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
     error = thread_read_stat(thread, &stat);

@@ -466,6 +466,7 @@ static void put_counters(struct snapfile *file, const struct capture_result *cap
     put_histogram(out, &tracer->stop_ns);
     put_histogram(out, &tracer->held_ns);
     wire_put_u64(out, tracer->copies_cut);
+    wire_put_u64(out, tracer->eintr_restarted);
     end(file);
 }
 

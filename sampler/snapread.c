@@ -347,6 +347,7 @@ static int take_counters(struct snapread *read, struct wire *wire)
     if (!get_histogram(wire, &tracer->held_ns))
         return -EBADMSG;
     tracer->copies_cut = wire_get_u64(wire);
+    tracer->eintr_restarted = wire_get_u64(wire);
     return wire->failed ? -EBADMSG : CHUNK_TAKEN;
 }
 

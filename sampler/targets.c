@@ -48,6 +48,7 @@ void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t perio
     uint64_t passed_ns = targets->ticked_ns && now_ns > targets->ticked_ns ? now_ns - targets->ticked_ns : 0;
     targets->tick++;
     targets->last_wall_ns = targets->wall_ns;
+    targets->last_ticked_ns = targets->ticked_ns;
     targets->wall_ns += passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
     targets->ticked_ns = now_ns;
 }
@@ -411,9 +412,11 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
         *last = now;
     }
     bool has_run = now.run_ns != last->run_ns || now.slices != last->slices;
-    if (has_run)
+    if (has_run) {
         thread->ran_ns = now_ns;
-    *ret_moved = has_run || !thread->seen_off_cpu;
+        thread->seen_off_cpu = false; /* that was before: until its state is read it may be on a CPU */
+    }
+    *ret_moved = !thread->seen_off_cpu;
     if (thread->is_wanted)
         thread->cpu_ns += now.run_ns - last->run_ns;
     cpushare_add(&thread->share, now.run_ns - last->run_ns, now.wait_ns - last->wait_ns, now_ns);

@@ -142,7 +142,8 @@ struct targets {
     uint64_t tick;
     uint64_t wall_ns;
     uint64_t last_wall_ns;
-    uint64_t ticked_ns; /* CLOCK_MONOTONIC of this tick */
+    uint64_t ticked_ns;      /* CLOCK_MONOTONIC of this tick, */
+    uint64_t last_ticked_ns; /* and of the one before */
 };
 
 int targets_init(struct targets *targets); /* 0 or -ENOMEM */

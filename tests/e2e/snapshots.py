@@ -115,6 +115,17 @@ class Replay(Case):
         self.report()
         self.assertEqual(self.read("report"), self.read("profile"))
 
+    def test_counters_of_sleeping_threads(self):
+        """Calls that were started again after a stop; registers by BPF, where that can be."""
+        for bpf, counter in (("off", "eintr_restarted"), ("auto", "registers_by_bpf")):
+            with self.subTest(bpf=bpf), Target("sleepframes_fp", "open", 4) as target:
+                _, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "0.5", "--bpf", bpf, "--save-snapshots",
+                                          self.path("snap"))
+                self.report("--stats", self.path("report.stats"))
+                self.assertEqual(harness.read_stats(self.path("report.stats"))[counter], stats[counter])
+                if bpf == "off":
+                    self.assertGreaterEqual(stats[counter], 1)
+
 
 class Differently(Case):
     """The same snapshots, seen otherwise than the run saw them."""

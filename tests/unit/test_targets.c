@@ -226,7 +226,9 @@ static void test_look(void **state)
         assert_int_equal(thread_look(thread, clock_now_ns(), &moved), 0);
         assert_true(moved);
         assert_true(thread->cpu_ns > before_ns);
+        /* Nor where it has run since it was seen off the CPU. */
         assert_int_equal(thread_look(thread, clock_now_ns(), &moved), 0);
+        assert_true(moved);
     }
     kill(child.pid, SIGKILL);
     waitpid(child.pid, NULL, 0);
