@@ -3,6 +3,7 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "sampler/flight.h"
+#include "sampler/keeper.h"
 #include "sampler/mapper.h"
 #include "sampler/pinning.h"
 #include "sampler/slice.h"
@@ -24,14 +25,6 @@
 enum { CROWD = 8 };
 #define CROWD_WAIT_NS (500 * NS_PER_US)
 
-/*
- * Visits to the CPUs of running threads (pinning.h): how long to wait there for the thread to stop, what part of a
- * period may go into them (and for how many times longer there are none when it was more), and of how many chosen
- * threads it is looked whether they are alone.
- */
-enum { VISITS_SHARE = 4, VISITS_REST = 20, LONELY_MAX = 64 };
-#define ENTERED_WAIT_NS (500 * NS_PER_US)
-
 /* How long to look all the time for threads that run elsewhere: most have arrived by then. */
 #define SPIN_NS (100 * NS_PER_US)
 
@@ -42,7 +35,6 @@ enum { LOOK_BATCH = 32 };
 struct choice {
     struct thread *thread;
     struct procfs_stat stat;
-    bool is_lonely;
 };
 
 struct capture {
@@ -67,13 +59,12 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct flights flights;
-    struct pinning *pinning;  /* the thread's own */
-    uint64_t visits_after_ns; /* no visits to other CPUs before: they took too long */
-    uint64_t now_ns;          /* of the tick in work */
-    int loadavg_fd;           /* owned; -1: none */
-    uint64_t running;         /* threads of the machine that run or wait, when the tick began; UINT64_MAX: not known */
-    uint64_t running_known;   /* of these, those that this tick has seen so */
-    struct choice *choices;   /* owned; of the tick in work */
+    struct keepers *keepers; /* the thread's own */
+    uint64_t now_ns;         /* of the tick in work */
+    int loadavg_fd;          /* owned; -1: none */
+    uint64_t running;        /* threads of the machine that run or wait, when the tick began; UINT64_MAX: not known */
+    uint64_t running_known;  /* of these, those that this tick has seen so */
+    struct choice *choices;  /* owned; of the tick in work */
     size_t choice_count;
     size_t choice_capacity;
     struct capture_result result;
@@ -339,6 +330,17 @@ static bool sample_choice(struct capture *capture, const struct choice *choice)
     return can_stop;
 }
 
+/* Has the CPU of a running thread, one of `ready` that are to stop, nothing else to do as far as we know? */
+static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
+{
+    const struct procfs_stat *stat = &capture->choices[choice].stat;
+    for (size_t i = 0; i < ready; i++)
+        if (i != choice && capture->choices[i].stat.state == 'R' &&
+            capture->choices[i].stat.processor == stat->processor)
+            return false;
+    return stat->state == 'R';
+}
+
 /* Is nobody of those that were asked to stop waiting for the CPU that we would spin on? */
 static bool may_spin(const struct capture *capture, size_t asked)
 {
@@ -349,60 +351,6 @@ static bool may_spin(const struct capture *capture, size_t asked)
         if (capture->choices[i].stat.state == 'R' && capture->choices[i].stat.processor == cpu)
             return false;
     return true;
-}
-
-/* Running on a CPU that it has for itself, as far as could be seen: else it may be off the CPU before we are there, and
- * would have to wait its turn in the middle of its stop. */
-static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
-{
-    const struct procfs_stat *stat = &capture->choices[choice].stat;
-    if (stat->state != 'R' || !cpushare_is_whole(&capture->choices[choice].thread->share))
-        return false;
-    for (size_t i = 0; i < ready; i++)
-        if (i != choice && capture->choices[i].stat.state == 'R' &&
-            capture->choices[i].stat.processor == stat->processor)
-            return false;
-    return pinning_can_enter(capture->pinning, stat->processor);
-}
-
-/* Between the arrival on the thread's CPU and the departure nothing is done but the stop. */
-static void stop_from_its_cpu(struct capture *capture, const struct choice *choice)
-{
-    if (!flights_seize(&capture->flights, choice->thread))
-        return;
-    tracer_defer_begin(capture->tracer);
-    pinning_enter(capture->pinning, choice->stat.processor);
-    tracer_interrupt(capture->tracer);
-    tracer_wait(capture->tracer, -1, clock_now_ns() + ENTERED_WAIT_NS, true);
-    pinning_leave(capture->pinning);
-    tracer_defer_end(capture->tracer);
-}
-
-/*
- * Stops those that are alone on their CPU from there, one after the other; puts the others to the beginning, and
- * returns how many these are. A visit takes several changes of context: not more of them than fit into a part of the
- * period; and where they take longer, since all CPUs are busy, they are given up for a while.
- */
-static size_t stop_lonely(struct capture *capture, size_t ready)
-{
-    uint64_t start_ns = clock_now_ns();
-    uint64_t end_ns = start_ns + NS_PER_SEC / capture->options->rate_hz / VISITS_SHARE;
-    size_t left = 0;
-    if (start_ns < capture->visits_after_ns)
-        return ready;
-    for (size_t i = 0; i < ready; i++)
-        capture->choices[i].is_lonely = ready <= LONELY_MAX && is_alone(capture, i, ready);
-    for (size_t i = 0; i < ready; i++) {
-        const struct choice *choice = &capture->choices[i];
-        if (choice->is_lonely && pinning_can_enter(capture->pinning, choice->stat.processor) && clock_now_ns() < end_ns)
-            stop_from_its_cpu(capture, choice);
-        else
-            capture->choices[left++] = *choice;
-    }
-    uint64_t now_ns = clock_now_ns();
-    if (now_ns >= end_ns)
-        capture->visits_after_ns = now_ns + VISITS_REST * (now_ns - start_ns);
-    return left;
 }
 
 /*
@@ -419,9 +367,10 @@ static void sample_choices(struct capture *capture)
     }
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
     tracer_watch_begin(capture->tracer);
-    ready = stop_lonely(capture, ready);
     size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
+        if (capture->options->pin == PIN_AUTO && ready <= CROWD && is_alone(capture, i, ready))
+            keepers_begin(capture->keepers, capture->choices[i].stat.processor);
         if (!sample_choice(capture, &capture->choices[i]) || i + 1 == ready || ++asked % CROWD)
             continue;
         uint64_t before_ns = clock_now_ns();
@@ -433,6 +382,7 @@ static void sample_choices(struct capture *capture)
     tracer_watch_end(capture->tracer);
     if (may_spin(capture, ready))
         tracer_spin(capture->tracer, clock_now_ns() + SPIN_NS);
+    keepers_end(capture->keepers);
     capture->choice_count = 0;
 }
 
@@ -539,7 +489,9 @@ static void *capture_loop(void *context)
     /* Ticks on time: the default slack of a sleep is 50 us. This thread's alone. */
     prctl(PR_SET_TIMERSLACK, 1UL);
     slice_ask_short();
-    capture->result.error = pinning_new(capture->options->pin, &capture->pinning);
+    capture->result.error = pinning_apply(capture->options->pin);
+    if (!capture->result.error)
+        capture->result.error = keepers_new(&capture->keepers);
     if (capture->result.error) {
         eventfd_write(capture->ended_fd, 1);
         eventfd_write(capture->rest_fd, 1);
@@ -560,7 +512,7 @@ static void *capture_loop(void *context)
         }
     }
     tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
-    pinning_free(capture->pinning);
+    keepers_free(capture->keepers);
     last_look(capture);
     eventfd_write(capture->rest_fd, 1);
     eventfd_write(capture->done_fd, 1);

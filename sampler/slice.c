@@ -1,5 +1,6 @@
 #include "sampler/slice.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -33,4 +34,10 @@ void slice_ask_short(void)
         return;
     attributes.nice = nice;
     syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+int slice_give_way(void)
+{
+    struct attributes attributes = {.size = sizeof(attributes), .policy = SCHED_IDLE, .runtime_ns = SHORTEST_SLICE_NS};
+    return syscall(SYS_sched_setattr, 0, &attributes, 0) < 0 ? -errno : 0;
 }

@@ -15,4 +15,10 @@
  */
 void slice_ask_short(void);
 
+/*
+ * The calling thread gives way to everybody from now on (SCHED_IDLE), with the shortest slice: when it wakes where
+ * others have the CPU it waits for tens of milliseconds, not for seconds. Returns 0 or a negative errno.
+ */
+int slice_give_way(void);
+
 #endif
