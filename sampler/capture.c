@@ -18,19 +18,11 @@
 #include <unistd.h>
 
 /* At the end: for threads that did not stop yet. */
-#define RELEASE_TIMEOUT_NS (400 * NS_PER_MS)
+#define RELEASE_TIMEOUT_NS (200 * NS_PER_MS)
 
 /* Threads asked to stop at one time before the next one is; and how long to wait for fewer. */
 enum { CROWD = 8 };
 #define CROWD_WAIT_NS (500 * NS_PER_US)
-
-/*
- * Visits to the CPUs of running threads (pinning.h): how long to wait there for the thread to stop, what part of a
- * period may go into them (and for how many times longer there are none when it was more), and of how many chosen
- * threads it is looked whether they are alone.
- */
-enum { VISITS_SHARE = 4, VISITS_REST = 20, LONELY_MAX = 64 };
-#define ENTERED_WAIT_NS (500 * NS_PER_US)
 
 /* How long to look all the time for threads that run elsewhere: most have arrived by then. */
 #define SPIN_NS (100 * NS_PER_US)
@@ -57,9 +49,7 @@ struct capture {
     struct watch watch;
     struct ticker ticker;
     struct flights flights;
-    struct pinning *pinning;  /* the thread's own */
-    uint64_t visits_after_ns; /* no visits to other CPUs before: they took too long */
-    uint64_t now_ns;          /* of the tick in work */
+    uint64_t now_ns; /* of the tick in work */
     struct looks looks;
     struct choice *choices; /* borrowed from the looks, of the tick in work */
     size_t choice_count;
@@ -156,61 +146,6 @@ static bool may_spin(const struct capture *capture, size_t asked)
     return true;
 }
 
-/* Running on a CPU that it has for itself, as far as could be seen: else it may be off the CPU before we are there, and
- * would have to wait its turn in the middle of its stop. */
-static bool is_alone(const struct capture *capture, size_t choice, size_t ready)
-{
-    const struct procfs_stat *stat = &capture->choices[choice].stat;
-    if (stat->state != 'R' || !cpushare_is_whole(&capture->choices[choice].thread->share))
-        return false;
-    for (size_t i = 0; i < ready; i++)
-        if (i != choice && capture->choices[i].stat.state == 'R' &&
-            capture->choices[i].stat.processor == stat->processor)
-            return false;
-    return pinning_can_enter(capture->pinning, stat->processor);
-}
-
-/* Between the arrival on the thread's CPU and the departure nothing is done but the stop. */
-static void stop_from_its_cpu(struct capture *capture, const struct choice *choice)
-{
-    if (!flights_seize(&capture->flights, choice->thread))
-        return;
-    tracer_defer_begin(capture->tracer);
-    pinning_enter(capture->pinning, choice->stat.processor);
-    tracer_interrupt(capture->tracer);
-    tracer_wait(capture->tracer, -1, clock_now_ns() + ENTERED_WAIT_NS, true);
-    pinning_leave(capture->pinning);
-    tracer_defer_end(capture->tracer);
-}
-
-/*
- * Stops those that are alone on their CPU from there, one after the other; puts the others to the beginning, and
- * returns how many these are. A visit takes several changes of context: not more of them than fit into a part of the
- * period; and where they take longer, since all CPUs are busy, they are given up for a while.
- */
-static size_t stop_lonely(struct capture *capture, size_t ready)
-{
-    uint64_t start_ns = clock_now_ns();
-    uint64_t end_ns = start_ns + NS_PER_SEC / capture->options->rate_hz / VISITS_SHARE;
-    size_t left = 0;
-    if (start_ns < capture->visits_after_ns)
-        return ready;
-    for (size_t i = 0; i < ready; i++)
-        capture->choices[i].is_lonely = ready <= LONELY_MAX && is_alone(capture, i, ready);
-    for (size_t i = 0; i < ready; i++) {
-        const struct choice *choice = &capture->choices[i];
-        if (choice->is_lonely && pinning_can_enter(capture->pinning, choice->stat.processor) &&
-            clock_now_ns() < end_ns && !othertracer_holds(choice->thread->process, capture->now_ns))
-            stop_from_its_cpu(capture, choice);
-        else
-            capture->choices[left++] = *choice;
-    }
-    uint64_t now_ns = clock_now_ns();
-    if (now_ns >= end_ns)
-        capture->visits_after_ns = now_ns + VISITS_REST * (now_ns - start_ns);
-    return left;
-}
-
 /*
  * First everything that takes time, with nothing stopped; then the stops, a crowd at a time: more would stand still
  * while others are being read. Those that wait for a CPU may take their time; they are waited for half a period in all.
@@ -225,7 +160,6 @@ static void sample_choices(struct capture *capture)
     }
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
     tracer_watch_begin(capture->tracer);
-    ready = stop_lonely(capture, ready);
     size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
         if (!sample_choice(capture, &capture->choices[i]) || i + 1 == ready || ++asked % CROWD)
@@ -345,7 +279,7 @@ static void *capture_loop(void *context)
     /* Ticks on time: the default slack of a sleep is 50 us. This thread's alone. */
     prctl(PR_SET_TIMERSLACK, 1UL);
     slice_ask_short();
-    capture->result.error = pinning_new(capture->options->pin, &capture->pinning);
+    capture->result.error = pinning_apply(capture->options->pin);
     if (capture->result.error) {
         eventfd_write(capture->ended_fd, 1);
         eventfd_write(capture->rest_fd, 1);
@@ -366,7 +300,6 @@ static void *capture_loop(void *context)
         }
     }
     tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
-    pinning_free(capture->pinning);
     last_look(capture);
     eventfd_write(capture->rest_fd, 1);
     eventfd_write(capture->done_fd, 1);

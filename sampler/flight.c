@@ -177,15 +177,23 @@ static bool may_restart(struct thread *thread)
     return thread->has_schedstat ? thread->restarts < RESTARTS_MAX : thread->restarts == 0;
 }
 
-static bool start(struct flights *flights, struct thread *thread,
-                  int (*begin)(struct tracer *tracer, struct tracer_request *request))
+/* Of its last stop, if that was on the stack that it is thought to be on. */
+static uint64_t last_sp(const struct thread *thread)
+{
+    uint64_t sp = thread->stopped_at.value[REGISTER_RSP];
+    bool is_there = registers_known(&thread->stopped_at, REGISTER_RSP) && thread->stack.start_avma <= sp &&
+                    sp < thread->stack.end_avma;
+    return is_there ? sp : 0;
+}
+
+void flights_start(struct flights *flights, struct thread *thread)
 {
     size_t copy_bytes = thread->shared->copy_bytes;
     uint64_t interrupted_sp_at_avma = thread->shared->interrupted_sp_at_avma;
     unsigned copies = interrupted_sp_at_avma ? 2 : 1;
     struct item *item = new_sample(flights, thread, copies * copy_bytes);
     if (!item)
-        return false;
+        return;
     struct flight *flight = find_free(flights);
     int error = -EBUSY;
     if (flight) {
@@ -201,28 +209,18 @@ static bool start(struct flights *flights, struct thread *thread,
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
+            .last_sp_avma = last_sp(thread),
         };
-        error = begin(flights->tracer, &flight->request);
+        error = tracer_start(flights->tracer, &flight->request);
     }
     if (error) {
         drop_sample(flights, thread, item, start_failure(flights, thread, error));
-        return false;
+        return;
     }
     flight->item = item;
     flight->thread = thread;
     thread->in_flight = item;
     item->space->in_flight++;
-    return true;
-}
-
-void flights_start(struct flights *flights, struct thread *thread)
-{
-    start(flights, thread, tracer_start);
-}
-
-bool flights_seize(struct flights *flights, struct thread *thread)
-{
-    return start(flights, thread, tracer_seize);
 }
 
 /*

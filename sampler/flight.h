@@ -52,9 +52,6 @@ void flights_attach(struct flights *flights);
 /* Asks the thread to stop; its process has a space and a map. The sample comes when it does. */
 void flights_start(struct flights *flights, struct thread *thread);
 
-/* The same, but the thread is only seized: the tracer is yet to interrupt it. false: it was not. */
-bool flights_seize(struct flights *flights, struct thread *thread);
-
 /*
  * Takes the sample of a thread that does not run, without stopping it: where it sleeps is told by the kernel, its stack
  * is read, and its run time is the same before and after. A stack that needs registers which only a stop tells gets

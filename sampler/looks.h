@@ -18,7 +18,6 @@
 struct choice {
     struct thread *thread;
     struct procfs_stat stat;
-    bool is_lonely;
 };
 
 struct looks {

@@ -46,10 +46,8 @@ static const char help[] =
     "                           machine or else of the target's threads; proc: by looking into /proc; auto: by records "
     "of\n"
     "                           the whole machine if allowed, which cost the target least, else proc (default auto)\n"
-    "      --pin auto|off|target|CPU\n"
-    "                           where samples are taken: auto, off: where the scheduler puts the sampler; target: on "
-    "the\n"
-    "                           CPU of the thread that is stopped; or on that CPU (default auto)\n"
+    "      --pin auto|off|CPU   where samples are taken: auto, off: where the scheduler puts the sampler; or on that\n"
+    "                           CPU (default auto)\n"
     "What comes out\n"
     "  -f, --format NAME        collapsed (default: by the suffix of -o, else collapsed)\n"
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
@@ -248,10 +246,10 @@ static bool parse_how(struct parse *parse, int option, const char *value)
         options->events = (const enum events[]){EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC}[word];
         return true;
     case OPT_PIN:
-        word = word_index(value, (const char *const[]){"auto", "off", "target", NULL});
+        word = word_index(value, (const char *const[]){"auto", "off", NULL});
         if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
-            return wrong(parse->error, "--pin", value, "auto, off, target or the number of a CPU");
-        options->pin = word >= 0 ? (const int[]){PIN_AUTO, PIN_OFF, PIN_TARGET}[word] : (int)number;
+            return wrong(parse->error, "--pin", value, "auto, off or the number of a CPU");
+        options->pin = word >= 0 ? (const int[]){PIN_AUTO, PIN_OFF}[word] : (int)number;
         return true;
     default:
         return false;

@@ -30,7 +30,13 @@
 /* A thread that has not stopped after this is asked again. */
 #define ASK_AGAIN_NS (20 * NS_PER_MS)
 /* How often the watching thread looks while threads are being seized. */
+/* At the end: for threads that wait for a CPU to stop on, beyond what is asked for. */
+#define COMING_NS (5 * NS_PER_SEC)
+
 #define WATCH_PERIOD_NS (5 * NS_PER_MS)
+
+/* Of a stack, to be read before the stop. */
+enum { WARM_BYTES = 8 << 10 };
 
 struct slot {
     atomic_int tid; /* 0: free; read by the watching thread */
@@ -38,14 +44,11 @@ struct slot {
     struct tracer_request *request; /* NULL: overdue, nobody waits for its stack */
     uint64_t interrupted_ns;
     uint64_t asked_ns; /* the last time */
-    bool is_to_ask;    /* seized, not interrupted yet */
 };
 
 struct tracer {
     struct slot slots[TRACER_SLOTS];
     size_t used;        /* slots */
-    bool defers;        /* what is finished is told later */
-    size_t to_ask;      /* of them seized and not interrupted yet */
     size_t in_flight;   /* of them with a request */
     uint64_t looked_ns; /* who has not been served yet had not arrived then */
     int child_fd;       /* signalfd of SIGCHLD */
@@ -158,15 +161,13 @@ static void slot_finish_request(struct tracer *tracer, struct slot *slot, enum t
 static void slot_free(struct tracer *tracer, struct slot *slot, enum tracer_outcome outcome)
 {
     slot_finish_request(tracer, slot, outcome);
-    tracer->to_ask -= slot->is_to_ask;
-    slot->is_to_ask = false;
     slot->tid = 0;
     tracer->used--;
 }
 
 static void tell_finished(struct tracer *tracer)
 {
-    while (tracer->done && !tracer->defers) {
+    while (tracer->done) {
         struct tracer_request *request = tracer->done;
         tracer->done = request->next;
         tracer->finished(tracer->finished_context, request);
@@ -227,6 +228,12 @@ static void read_stacks(struct tracer_request *request)
         read_other_stack(request, sp_place, end_avma, bytes_max, until_ns);
 }
 
+static bool is_memory_gone(int mem_fd)
+{
+    char byte;
+    return mem_fd >= 0 && pread(mem_fd, &byte, 1, 0) == 0; /* once it is, reads give 0 bytes */
+}
+
 static enum tracer_outcome capture(struct tracer_request *request)
 {
     int error = capture_arch.read_registers(request->tid, &request->registers);
@@ -238,10 +245,8 @@ static enum tracer_outcome capture(struct tracer_request *request)
         request->error = error;
         return TRACER_FAILED;
     }
-    /* A stopped thread is in no exec: what is true now is true of the whole snapshot. Reads give 0 bytes once the
-     * memory is gone. */
-    char byte;
-    request->memory_gone = request->mem_fd >= 0 && pread(request->mem_fd, &byte, 1, 0) == 0;
+    /* A stopped thread is in no exec: what is true now is true of the whole snapshot. */
+    request->memory_gone = is_memory_gone(request->mem_fd);
     read_stacks(request);
     return TRACER_CAPTURED;
 }
@@ -325,6 +330,17 @@ static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *r
     request->restarted_slices = read_schedstat(tid, &now) == 0 ? now.slices : 0;
 }
 
+/*
+ * A stop of ours; or of a signal, which an untraced thread would not have noticed if it ignores it: with a handler the
+ * call ends with EINTR all the same. Signals that stop the process end calls by themselves (signal(7)).
+ */
+static bool may_be_hidden(const struct wait_event *event)
+{
+    if (event->kind != WAIT_SIGNAL_STOP)
+        return event->kind == WAIT_INTERRUPT_STOP;
+    return event->signal != SIGSTOP && event->signal != SIGTSTP && event->signal != SIGTTIN && event->signal != SIGTTOU;
+}
+
 static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_event *event)
 {
     struct slot *slot = slot_find(tracer, tid);
@@ -334,7 +350,7 @@ static void handle_stop(struct tracer *tracer, pid_t tid, const struct wait_even
         slot->request->arrived_ns = slot->interrupted_ns > tracer->looked_ns ? slot->interrupted_ns : tracer->looked_ns;
         outcome = capture(slot->request);
     }
-    if (event->kind == WAIT_INTERRUPT_STOP && (!slot || !slot->request || outcome == TRACER_CAPTURED))
+    if (may_be_hidden(event) && (!slot || !slot->request || outcome == TRACER_CAPTURED))
         hide_stop(tracer, tid, slot ? slot->request : NULL);
     /* Before: the thread that is let go may take the CPU from us, and what we do then is late, not its release. */
     uint64_t now_ns = clock_now_ns();
@@ -438,11 +454,26 @@ static void look_after(struct tracer *tracer, uint64_t now_ns, uint64_t deadline
     }
 }
 
-int tracer_seize(struct tracer *tracer, struct tracer_request *request)
+/*
+ * What the stop will need is touched before it: a system call that was not made for a while takes longer, and so does
+ * memory that is in no cache. What is read is of no use, and may be none.
+ */
+static void warm_up(const struct tracer_request *request)
+{
+    uint64_t start_avma;
+    if (request->last_sp_avma)
+        stackcopy_read(request->tid, request->last_sp_avma, request->stack_end_avma, request->buffer,
+                       smaller(WARM_BYTES, request->buffer_bytes), &start_avma);
+    (void)is_memory_gone(request->mem_fd);
+}
+
+int tracer_start(struct tracer *tracer, struct tracer_request *request)
 {
     struct slot *slot = slot_find(tracer, 0);
     if (!slot || slot_find(tracer, request->tid))
         return -EBUSY;
+    if (tracer->used == 0) /* nobody stands still meanwhile */
+        warm_up(request);
     request->outcome = TRACER_IN_FLIGHT;
     request->error = 0;
     slot->pid = request->pid;
@@ -460,44 +491,10 @@ int tracer_seize(struct tracer *tracer, struct tracer_request *request)
     }
     slot->interrupted_ns = clock_now_ns(); /* a signal may stop it from now on */
     slot->asked_ns = slot->interrupted_ns;
-    slot->is_to_ask = true;
-    tracer->to_ask++;
+    if (tracer->used == 1)
+        tracer->looked_ns = slot->interrupted_ns;       /* nobody else can have arrived */
+    ptrace(PTRACE_INTERRUPT, request->tid, NULL, NULL); /* ESRCH: it is ending; the wait will say so */
     return 0;
-}
-
-void tracer_interrupt(struct tracer *tracer)
-{
-    if (tracer->to_ask == tracer->used)
-        tracer->looked_ns = clock_now_ns(); /* nobody else can have arrived */
-    for (size_t i = 0; i < TRACER_SLOTS && tracer->to_ask; i++) {
-        struct slot *slot = &tracer->slots[i];
-        if (!slot->is_to_ask)
-            continue;
-        slot->is_to_ask = false;
-        tracer->to_ask--;
-        slot->interrupted_ns = clock_now_ns();
-        slot->asked_ns = slot->interrupted_ns;
-        ptrace(PTRACE_INTERRUPT, (pid_t)slot->tid, NULL, NULL); /* ESRCH: it is ending; the wait will say so */
-    }
-}
-
-int tracer_start(struct tracer *tracer, struct tracer_request *request)
-{
-    int error = tracer_seize(tracer, request);
-    if (!error)
-        tracer_interrupt(tracer);
-    return error;
-}
-
-void tracer_defer_begin(struct tracer *tracer)
-{
-    tracer->defers = true;
-}
-
-void tracer_defer_end(struct tracer *tracer)
-{
-    tracer->defers = false;
-    tell_finished(tracer);
 }
 
 static void gather_all(struct tracer *tracer)
@@ -569,11 +566,30 @@ void tracer_spin(struct tracer *tracer, uint64_t until_ns)
     tracer_collect(tracer);
 }
 
+/*
+ * Does a thread that we hold wait for a CPU only? Then it arrives. One that was left to the kernel to release would
+ * find its system call interrupted, with nobody to hide it.
+ */
+static bool is_any_coming(const struct tracer *tracer)
+{
+    for (size_t i = 0; i < TRACER_SLOTS; i++) {
+        char path[32];
+        struct procfs_stat stat;
+        if (!tracer->slots[i].tid)
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)tracer->slots[i].tid);
+        if (procfs_read_stat(AT_FDCWD, path, &stat) == 0 && (stat.state == 'R' || stat.state == 't'))
+            return true;
+    }
+    return false;
+}
+
 void tracer_release(struct tracer *tracer, uint64_t timeout_ns)
 {
     uint64_t deadline_ns = clock_now_ns() + timeout_ns;
     tracer_wait(tracer, -1, deadline_ns, true);
-    while (tracer->used && clock_now_ns() < deadline_ns)
+    while (tracer->used &&
+           (clock_now_ns() < deadline_ns || (clock_now_ns() < deadline_ns + COMING_NS && is_any_coming(tracer))))
         tracer_wait(tracer, -1, clock_now_ns() + WATCH_PERIOD_NS, false);
     look_after(tracer, clock_now_ns(), 0);
     tell_finished(tracer);

@@ -60,6 +60,7 @@ struct tracer_request {
      */
     uint64_t stack_start_avma;
     uint64_t stack_end_avma;
+    uint64_t last_sp_avma; /* where it was in there; 0: not known */
     /*
      * Where on a signal stack the stack pointer of the interrupted code was last (struct stack); 0: not known. If that
      * word is in the copy, the stack that it points to is copied too, as far as there is room. Of a thread that is on a
@@ -138,18 +139,6 @@ void tracer_set_sink(struct tracer *tracer, void (*finished)(void *context, stru
  */
 int tracer_start(struct tracer *tracer, struct tracer_request *request);
 
-/*
- * tracer_start in two halves, so that the second can be done where it costs the thread least. tracer_seize returns as
- * tracer_start does; the thread runs on until tracer_interrupt, which interrupts all that were seized and are still to
- * be, or until a signal stops it. Little is to lie between the two: a seized thread stops at every signal.
- */
-int tracer_seize(struct tracer *tracer, struct tracer_request *request);
-void tracer_interrupt(struct tracer *tracer);
-
-/* Until it is ended, finished requests are not told of: they gather, and are told of then. */
-void tracer_defer_begin(struct tracer *tracer);
-void tracer_defer_end(struct tracer *tracer);
-
 /* Handles everything that has arrived, and requests past their deadline. Never blocks. */
 void tracer_collect(struct tracer *tracer);
 
@@ -167,7 +156,8 @@ size_t tracer_in_flight(const struct tracer *tracer); /* requests not finished *
 bool tracer_holds_any(const struct tracer *tracer);   /* threads are seized: those, and the overdue */
 
 /*
- * The end: waits at most `timeout_ns` for all threads, so that they are released in the state they were in; requests
+ * The end: waits at most `timeout_ns` for all threads, so that they are released in the state they were in, and for
+ * those that only wait for a CPU up to 5 s longer; requests
  * still in flight are then finished as TRACER_TIMEOUT. (Threads that still do not stop are released by the kernel when
  * the owner thread ends.)
  */

@@ -32,7 +32,7 @@ class Log(harness.Case):
         return {row[0] for row in rows}
 
     def test_attached(self):
-        for pin in ("auto", "off", "target"):
+        for pin in ("auto", "off"):
             with self.subTest(pin=pin), Target("spinners", 3, 60) as target:
                 harness.wait_until(lambda: len(harness.tasks(target.pid)) >= 3, "its threads")
                 profile, stats, _ = self.attach(target.pid, "-r", "500", "-d", "0.6", "--pin", pin, "--stop-log", self.path("stops"))
@@ -85,7 +85,6 @@ class Pin(harness.Case):
         with Target("spinners", 1, 60) as target, harness.Sampler("-r", "500", "-d", "0.8", "-o", self.path("profile"), "--stats", self.path("stats"),
                                                                *options, "-p", target.pid, **popen) as sampler:
             done = threading.Event()
-            start = self.schedstat(target)
 
             def watch():
                 while not done.is_set():
@@ -101,8 +100,6 @@ class Pin(harness.Case):
                 done.set()
                 watcher.join()
             self.assert_ok(result)
-            run_ns, wait_ns = (later - before for later, before in zip(self.schedstat(target), start))
-            self.had_its_cpu = run_ns / (run_ns + wait_ns) > 0.99
             self.assertEqual(os.sched_getaffinity(target.pid), os.sched_getaffinity(0), "the target was moved")
             harness.assert_healthy(target.pid)
         stats = harness.read_stats(self.path("stats"))
@@ -110,33 +107,23 @@ class Pin(harness.Case):
         self.assertEqual(stats["samples_failed"], {})
         return seen
 
-    def schedstat(self, target):
-        """Run and wait time of the thread that spins."""
-        with open(f"/proc/{target.pid}/task/{max(harness.tasks(target.pid))}/schedstat", encoding="ascii") as file:
-            return [int(word) for word in file.read().split()[:2]]
-
     def whole(self):
         return harness.status(os.getpid())["Cpus_allowed_list"]
 
     def test_off(self):
         self.assertEqual(self.sample("--pin", "off"), {self.whole()})
+
+    def test_auto(self):
         self.assertEqual(self.sample(), {self.whole()})
 
     def test_one_cpu(self):
         cpu = max(os.sched_getaffinity(0))
         self.assertLessEqual(self.sample("--pin", str(cpu)) - {self.whole()}, {str(cpu)})
 
-    def test_target(self):
-        if len(os.sched_getaffinity(0)) < 2:
-            self.skipTest("needs two CPUs")
-        seen = self.sample("--pin", "target")
-        if self.had_its_cpu:  # on a machine that is too busy for that it is to stay where it is
-            self.assertTrue(seen - {self.whole()}, "it went nowhere")
-
     def test_restricted(self):
         """Nobody gets CPUs that the sampler was not given."""
         cpu = min(os.sched_getaffinity(0))
-        seen = self.sample("--pin", "target", preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        seen = self.sample("--pin", "auto", preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         self.assertEqual(seen, {str(cpu)})
 
     def test_refused(self):

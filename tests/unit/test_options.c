@@ -161,7 +161,7 @@ static void test_words(void **state)
     (void)state;
     char *argv[MAX_ARGS + 1];
     struct options options = good(WORDS("-p1", "-mwall", "-mcpu", "-uauto", "-udwarf", "--jitter=off", "--jitter=on",
-                                        "--pin=target", "--pin=off", "--value=ns", "--value=samples", "-r1",
+                                        "--pin=auto", "--pin=off", "--value=ns", "--value=samples", "-r1",
                                         "--max-depth=1", "-t", "1", "-t", "[ab]?", "--thread=9"),
                                   argv);
     assert_int_equal(options.mode, MODE_CPU);
@@ -343,6 +343,7 @@ static const struct {
     {{"-p1", "--stop-log", "-"}, "--stop-log"},
     {{"-p1", "--stop-log", ""}, "--stop-log"},
     {{"-p1", "--pin", "on"}, "--pin"},
+    {{"-p1", "--pin", "target"}, "--pin"},
     {{"-p1", "--pin", "-1"}, "--pin"},
     {{"-p1", "--pin", "1024"}, "--pin"},
     {{"-p1", "--pin", "1x"}, "--pin"},

@@ -793,66 +793,6 @@ static void late_job(struct fixture *fixture, void *context)
     fileio_write(vfork_pipe[1], "x", 1);
 }
 
-/* ---- in two halves, and told later ---- */
-
-struct halves {
-    struct tracer_request requests[2];
-    int errors[2];
-    uint64_t turns_seized; /* of the first, after its SEIZE: it runs on */
-    bool ran_on;
-    bool asked_late; /* the time of the interrupt is that of the second half */
-    int told_early;
-    int in_flight;
-    struct child *children;
-};
-
-static void halves_job(struct fixture *fixture, void *context)
-{
-    struct halves *halves = context;
-    for (int i = 0; i < 2; i++) {
-        tracer_watch_begin(fixture->tracer);
-        halves->errors[i] = tracer_seize(fixture->tracer, &halves->requests[i]);
-        tracer_watch_end(fixture->tracer);
-    }
-    halves->in_flight = (int)tracer_in_flight(fixture->tracer);
-    unsigned long turns = halves->children[0].page->turns;
-    while (halves->children[0].page->turns == turns)
-        sched_yield();
-    halves->ran_on = true;
-    tracer_defer_begin(fixture->tracer);
-    uint64_t asked_ns = clock_now_ns();
-    tracer_interrupt(fixture->tracer);
-    wait_idle(fixture->tracer);
-    halves->asked_late =
-        halves->requests[0].interrupted_ns >= asked_ns && halves->requests[1].interrupted_ns >= asked_ns;
-    halves->told_early = fixture->finished;
-    tracer_defer_end(fixture->tracer);
-}
-
-static void test_halves(void **state)
-{
-    struct fixture *fixture = *state;
-    struct child children[2] = {child_start(spin), child_start(spin)};
-    struct halves halves = {.children = children};
-    for (int i = 0; i < 2; i++)
-        halves.requests[i] = request_of(children[i].pid, children[i].pid);
-    on_owner(fixture, halves_job, &halves);
-    assert_true(halves.ran_on);
-    assert_int_equal(halves.in_flight, 2);
-    assert_int_equal(halves.told_early, 0);
-    assert_int_equal(fixture->finished, 2);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(halves.errors[i], 0);
-        assert_true(halves.requests[i].outcome == TRACER_CAPTURED || halves.requests[i].outcome == TRACER_TIMEOUT);
-        assert_int_equal(child_status(children[i].pid).tracer_pid, 0);
-        free(halves.requests[i].buffer);
-    }
-    if (halves.requests[0].outcome == TRACER_CAPTURED && halves.requests[1].outcome == TRACER_CAPTURED)
-        assert_true(halves.asked_late);
-    for (int i = 0; i < 2; i++)
-        child_end(&children[i]);
-}
-
 /* ---- how long a thread may be held ---- */
 
 enum { DEEP_BYTES = 1 << 20, PIECE_BYTES = 128 << 10 };
@@ -1045,7 +985,6 @@ int main(void)
         TEST(test_wait_is_woken),
         TEST(test_foreign_tracer),
         TEST(test_reap_child),
-        TEST(test_halves),
         TEST(test_held),
     };
     sigset_t child;

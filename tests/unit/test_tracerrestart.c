@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
@@ -283,13 +284,43 @@ static void calls_go_on_without_a_filter(void **state)
     child_end(&child);
 }
 
+/* ---- signals that nobody handles ---- */
+
+static atomic_bool is_over;
+
+static void *send_ignored(void *argument)
+{
+    const struct child *child = argument;
+    while (!is_over)
+        syscall(SYS_tgkill, child->pid, child->pid, SIGWINCH);
+    return NULL;
+}
+
+/* To a traced thread they are delivered, and so wake it; untraced it would not have noticed them. */
+static void ignored_signals_are_not_seen(void **state)
+{
+    (void)state;
+    enum { MANY_STOPS = 300 };
+    has_filter = true;
+    struct child child = child_start(nap);
+    pthread_t sender;
+    is_over = false;
+    assert_int_equal(pthread_create(&sender, NULL, send_ignored, &child), 0);
+    for (int i = 0; i < MANY_STOPS && waitpid(child.pid, NULL, WNOHANG) == 0; i++)
+        stop(&child, NULL);
+    is_over = true;
+    pthread_join(sender, NULL);
+    assert_int_equal(child.page->turns, 0);
+    assert_int_equal(waitpid(child.pid, NULL, WNOHANG), 0); /* its filter kills for what it would not have done */
+    child_end(&child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops_are_not_seen),
-        cmocka_unit_test(signals_are_seen_once),
-        cmocka_unit_test(filters_that_forbid_to_go_on),
-        cmocka_unit_test(calls_go_on_without_a_filter),
+        cmocka_unit_test(stops_are_not_seen),           cmocka_unit_test(signals_are_seen_once),
+        cmocka_unit_test(filters_that_forbid_to_go_on), cmocka_unit_test(calls_go_on_without_a_filter),
+        cmocka_unit_test(ignored_signals_are_not_seen),
     };
     onestop_block_sigchld();
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
