@@ -19,18 +19,22 @@ struct attributes {
 
 enum { SHORTEST_SLICE_NS = 100000, MOST_URGENT = -10 };
 
+/* With that weight a slice of 1 ms is as urgent as the shortest one at 0, and a tick's stops fit into it. */
+enum { URGENT_SLICE_NS = 1000000 };
+
 void slice_ask_short(void)
 {
     struct attributes attributes = {.size = sizeof(attributes)};
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) < 0 || attributes.policy != SCHED_OTHER)
         return;
     attributes.size = sizeof(attributes);
-    attributes.runtime_ns = SHORTEST_SLICE_NS;
-    int32_t nice = attributes.nice;
-    if (nice == 0) /* whoever has set another means it */
+    if (attributes.nice == 0) { /* whoever has set another means it */
+        attributes.runtime_ns = URGENT_SLICE_NS;
         attributes.nice = MOST_URGENT;
-    if (syscall(SYS_sched_setattr, 0, &attributes, 0) == 0)
-        return;
-    attributes.nice = nice;
+        if (syscall(SYS_sched_setattr, 0, &attributes, 0) == 0)
+            return;
+        attributes.nice = 0;
+    }
+    attributes.runtime_ns = SHORTEST_SLICE_NS;
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

@@ -13,7 +13,9 @@
  * thread that has used up its share waits all the same, short slice or not. (Not -20: the weight that comes with it
  * counts as load, though the thread hardly runs, and the kernel moves the target's threads away from its CPU. Measured,
  * 8 spinning threads on 2 CPUs at 99 Hz: their CPU times differ by a factor of 1.9 at -20, 1.2 at -10 and 1.05 at 0;
- * a stopped thread waits for us 0.15 ms at -10 and 4 to 6 ms at 0, at the 99th percentile.) Elsewhere than in the
+ * a stopped thread waits for us 0.15 ms at -10 and 4 to 6 ms at 0, at the 99th percentile. The slice is longer then, so
+ * that the kernel does not take the CPU from us between two stops: a JVM that keeps 2 CPUs busy stood still for half of
+ * the time.) Elsewhere than in the
  * ordinary scheduling class, and on older kernels, nothing changes.
  */
 void slice_ask_short(void);
