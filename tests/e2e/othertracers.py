@@ -88,20 +88,6 @@ class Holders(harness.Case):
                 self.assertIn(f"{target.pid} was traced by PID {holder.pid} (tracer_holder)", result.err)
                 harness.assert_healthy(target.pid, "RS")
 
-    def test_no_stop_from_its_own_cpu_either(self):
-        """The one way of stopping is as little allowed as the other. Where there is but one CPU there is the other alone."""
-        with Target("spinners", 1) as target:
-            spinning = thread_named(target.pid, "spin-0")
-            sampler = self.sampler(target.pid, "-r", "40", "--pin", "target")
-            harness.wait_sampled(target.pid)
-            with held([target.pid], "stop"):
-                self.wait_left_alone(target.pid, spinning)
-                before = stops_of(target.pid, spinning)
-                time.sleep(2)
-                self.assertEqual(stops_of(target.pid, spinning), before)
-            _, stats, _ = self.end(sampler)
-            self.assertGreater(stats["samples_failed"]["traced"], 0)
-
     def test_sleeping_threads_are_read_all_the_same(self):
         """In wall mode who sleeps needs no stop; who stands still for the other tracer neither. Who runs has no stack."""
         for options in ([], ["stop"]):
