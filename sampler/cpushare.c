@@ -2,9 +2,6 @@
 
 #include "common/clock.h"
 
-/* Less than this is a thread that shares its CPU; above are those that wait for an interrupt or a short-lived other. */
-#define WHOLE_RATIO 0.95
-
 #define MEMORY_NS (250 * NS_PER_MS)
 
 /* The past before the first look weighs little: as much as the first millisecond. */
@@ -57,11 +54,6 @@ void cpushare_add(struct cpushare *share, uint64_t run_ns, uint64_t wait_ns, uin
 void cpushare_stopped(struct cpushare *share, uint64_t stopped_ns)
 {
     share->stopped_ns += (double)stopped_ns;
-}
-
-bool cpushare_is_whole(const struct cpushare *share)
-{
-    return share->ratio >= WHOLE_RATIO;
 }
 
 bool cpushare_tick(struct cpushare *share)

@@ -43,9 +43,6 @@ void cpushare_add(struct cpushare *share, uint64_t run_ns, uint64_t wait_ns, uin
  */
 void cpushare_stopped(struct cpushare *share, uint64_t stopped_ns);
 
-/* The thread had a CPU nearly whenever it wanted one, as far as is remembered: it shares it with nobody. */
-bool cpushare_is_whole(const struct cpushare *share);
-
 /* The thread is runnable at a tick: adds its share, and takes a whole tick if there is one. */
 bool cpushare_tick(struct cpushare *share);
 

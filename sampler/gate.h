@@ -41,8 +41,6 @@ struct gate {
     bool has_candidate;
     uint64_t candidate_ns;
     bool has_fired; /* at the last question: another rest than known */
-    uint64_t questions;
-    uint64_t proofs; /* of these, how often no cold thread had run */
 };
 
 /*

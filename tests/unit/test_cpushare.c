@@ -229,40 +229,13 @@ static void test_other_machines(void **state)
     expect_share((struct round_robin){.threads = 4, .cpus = 4, .slice_ns = 3 * NS_PER_MS}, 99, 10, 0.001);
 }
 
-/* Whether it shares its CPU, by the recent past. */
-static void test_whole(void **state)
-{
-    (void)state;
-    static const struct {
-        unsigned run_ms;
-        unsigned wait_ms;
-        bool whole;
-    } cases[] = {{10, 0, true}, {99, 1, true}, {9, 1, false}, {5, 5, false}, {0, 10, false}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct cpushare share;
-        uint64_t now_ns = NS_PER_SEC;
-        cpushare_init(&share, 0, 0, 0, now_ns);
-        assert_false(cpushare_is_whole(&share)); /* nothing is known */
-        for (int tick = 0; tick < 1000; tick++) {
-            now_ns += (cases[i].run_ms + cases[i].wait_ms) * NS_PER_MS;
-            cpushare_add(&share, cases[i].run_ms * NS_PER_MS, cases[i].wait_ms * NS_PER_MS, now_ns);
-        }
-        assert_true(cpushare_is_whole(&share) == cases[i].whole);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_not_run_yet),
-        cmocka_unit_test(test_past),
-        cmocka_unit_test(test_sleeping),
-        cmocka_unit_test(test_memory_fades),
-        cmocka_unit_test(test_start_has_no_direction),
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_round_robin),
+        cmocka_unit_test(test_alone),          cmocka_unit_test(test_not_run_yet),
+        cmocka_unit_test(test_past),           cmocka_unit_test(test_sleeping),
+        cmocka_unit_test(test_memory_fades),   cmocka_unit_test(test_start_has_no_direction),
+        cmocka_unit_test(test_model),          cmocka_unit_test(test_round_robin),
         cmocka_unit_test(test_other_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
