@@ -50,11 +50,23 @@ struct capture {
     struct ticker ticker;
     struct flights flights;
     uint64_t now_ns; /* of the tick in work */
+    bool is_slow;    /* the last tick took a good part of a period */
     struct looks looks;
     struct choice *choices; /* borrowed from the looks, of the tick in work */
     size_t choice_count;
     struct capture_result result;
 };
+
+/*
+ * An exec that gave the same addresses to the same program (which it does where they are not randomised) is found when
+ * a sample has failed for it.
+ */
+static bool has_lost_memory(struct process *process)
+{
+    bool is_gone = process->memory_was_gone && space_is_gone(process->space);
+    process->memory_was_gone = false;
+    return is_gone;
+}
 
 /*
  * Makes the process's space and map those of now. `image_hash` is what a thread's stat said just now: a vfork'ed child
@@ -67,7 +79,7 @@ static enum failure refresh_process(struct capture *capture, const struct thread
     if (process->space && process->map && process->checked_ns == now_ns && image_hash == process->image_hash)
         return FAILURE_NONE; /* another thread of it, at this tick */
     process->checked_ns = now_ns;
-    if (process->space && (image_hash != process->image_hash || space_is_gone(process->space))) {
+    if (process->space && (image_hash != process->image_hash || has_lost_memory(process))) {
         capture->result.execs++;
         process->is_fork = false;
         flights_end_space(&capture->flights, process);
@@ -159,7 +171,6 @@ static void sample_choices(struct capture *capture)
         serve_arrivals(capture);
     }
     uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
-    tracer_watch_begin(capture->tracer);
     size_t asked = 0;
     for (size_t i = 0; i < ready; i++) {
         if (!sample_choice(capture, &capture->choices[i]) || i + 1 == ready || ++asked % CROWD)
@@ -178,7 +189,7 @@ static void sample_choices(struct capture *capture)
 
 static void tick(struct capture *capture)
 {
-    uint64_t cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t cpu_ns = capture->is_slow ? clock_read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     capture->now_ns = clock_now_ns();
     targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
@@ -188,6 +199,7 @@ static void tick(struct capture *capture)
     capture->choice_count = capture->looks.choice_count;
     sample_choices(capture);
     looks_end_processes(&capture->looks);
+    pipeline_end_tick(capture->pipeline, capture->now_ns);
     if (capture->result.account.error)
         capture->result.error = capture->result.account.error;
     if (capture->flights.error)
@@ -196,10 +208,11 @@ static void tick(struct capture *capture)
         capture->result.error = capture->looks.error;
     capture->threads_now = capture->targets.thread_count;
     capture->samples_now = flights_samples(&capture->flights);
-    /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
     uint64_t end_ns = clock_now_ns();
     ticker_end(&capture->ticker, end_ns);
-    ticker_not_before(&capture->ticker, end_ns + clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns);
+    if (capture->is_slow) /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
+        ticker_not_before(&capture->ticker, end_ns + clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns);
+    capture->is_slow = end_ns - capture->now_ns > NS_PER_SEC / capture->options->rate_hz / 4;
 }
 
 static void last_look(struct capture *capture)

@@ -41,8 +41,11 @@ static int find_thread(struct digest *digest, struct thread_shared *shared)
 }
 
 /* Sets what the next copy of this thread's stack should have. */
-static void learn(struct thread_shared *thread, const struct stack *stack, const struct item *item)
+static void learn(struct digest *digest, const struct item *item)
 {
+    struct thread_shared *thread = item->thread;
+    const struct stack *stack = &digest->stack;
+    digest->has_learnt |= stack->end == STACK_CUT_COPY;
     size_t now = thread->copy_bytes;
     size_t wanted = COPY_SLACK_BYTES;
     const struct memory_range *copy = &item->ranges[0];
@@ -69,6 +72,7 @@ static int add_frames(struct digest *digest, const struct item *item, uint32_t *
         struct place place = place_of_frame(item->space, item->map, &stack->frames[i]);
         if (!place.image && !place.space) {
             item->space->maps_stale = true;
+            digest->has_learnt = true;
             *ret_in_place = false;
         } else if (place.space) {
             space_find_perfmap(item->space, item->thread->tid);
@@ -111,7 +115,7 @@ static bool has_stopped_registers(const struct item *item)
 }
 
 /* A sample of a sleeping thread, which stands until it runs: could it be better, now that the unwinder has seen it? */
-static void note_unstopped(const struct digest *digest, const struct item *item, bool is_in_place)
+static void note_unstopped(struct digest *digest, const struct item *item, bool is_in_place)
 {
     enum stack_end end = digest->stack.end;
     /* For want of registers: the next sample of this thread is taken by a stop. */
@@ -121,6 +125,7 @@ static void note_unstopped(const struct digest *digest, const struct item *item,
     if (wants_stop || end == STACK_CUT_COPY || !is_in_place) {
         item->thread->wants_again = true;
         item->space->wants_look = true;
+        digest->has_learnt = true;
     }
 }
 
@@ -160,7 +165,7 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     outcome->is_unstopped = is_unstopped(item);
     outcome->is_inferred = outcome->is_unstopped && (digest->stack.inferred > 0 || has_stopped_registers(item));
     digest->counters.frames += digest->stack.count;
-    learn(item->thread, &digest->stack, item);
+    learn(digest, item);
     int error = add_frames(digest, item, &outcome->stack, &is_in_place);
     if (outcome->is_unstopped) {
         digest->counters.by_bpf += registers_known(&item->registers, REGISTER_RCX);

@@ -32,6 +32,7 @@ struct digest {
     struct stack stack;
     uint32_t *frames;
     size_t frame_capacity;
+    bool has_learnt; /* something for which the next samples will be better; the caller's to take back */
     struct digest_counters counters; /* the last two fields: after digest_finish */
 };
 

@@ -14,6 +14,9 @@
 /* So often may one system call be started again, and its timeout with it, before a stop ends it after all. */
 enum { RESTARTS_MAX = 4 };
 
+/* The first samples of a thread: what the unwinder learns from them makes the next ones better. */
+enum { URGENT_SAMPLES = 3 };
+
 /* An empty item. When all are in work threads that have arrived must not wait for one, so the tracer goes on meanwhile.
  */
 static struct item *take_item(struct flights *flights, size_t buffer_bytes)
@@ -74,6 +77,7 @@ static struct item *new_sample(struct flights *flights, struct thread *thread, s
     item->map = process->map ? address_map_ref(process->map) : NULL;
     item->time_ns = flights->targets->ticked_ns;
     item->ns = take_wall_ns(flights, thread);
+    item->is_urgent = thread->samples < URGENT_SAMPLES;
     thread->samples++;
     flights->samples++;
     return item;
@@ -343,6 +347,8 @@ static void finish_flight(void *context, struct tracer_request *request)
     enum failure failure = flight_failure(flights, request);
     if (failure == FAILURE_NONE && thread && has_left_image(thread))
         failure = FAILURE_EXEC;
+    if (thread && request->memory_gone)
+        thread->process->memory_was_gone = true;
     if (request->outcome == TRACER_CAPTURED && failure == FAILURE_NONE) {
         item->registers = request->registers;
         item->time_ns = request->released_ns;
@@ -376,7 +382,7 @@ static struct registers registers_of_syscall(const struct procfs_syscall *call)
     return registers;
 }
 
-bool flights_must_not_stop(const struct thread *thread)
+bool flights_must_not_stop(struct thread *thread)
 {
     struct procfs_syscall call;
     if (!may_be_in_restarted_call(thread))
@@ -466,7 +472,9 @@ static bool read_sleeping(const struct thread *thread, const struct procfs_sysca
     if (!extent)
         return false;
     struct memory_range stack = {.bytes = item->buffer};
-    stack.size = stackcopy_read(thread->tid, call->sp_avma, extent->end_avma, item->buffer, limit, &stack.avma);
+    struct stackcopy copy = {.tid = thread->tid, .mem_fd = item->space->mem_fd, .until_ns = UINT64_MAX};
+    stack.size = stackcopy_read(&copy, call->sp_avma, extent->end_avma, item->buffer, limit, &stack.avma);
+    thread->process->memory_was_gone |= copy.memory_gone;
     item->registers = registers_of_syscall(call);
     item->time_ns = clock_now_ns();
     item->stack = *extent;
@@ -501,7 +509,9 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
         thread->counted_tick = counted_tick;
         thread->counted_wall_ns = counted_wall_ns;
         drop_sample(flights, thread, item, FAILURE_NONE);
-        return false;
+        if (process->memory_was_gone)
+            flights_fail(flights, thread, FAILURE_EXEC);
+        return process->memory_was_gone;
     }
     shared->wants_again = false;
     thread->is_kept = true;

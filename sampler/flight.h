@@ -71,7 +71,7 @@ void flights_end_keep(struct flights *flights, struct thread *thread, bool with_
  * True for a thread that sleeps in a call which a stop would start again, with its whole timeout, though one has done
  * so already.
  */
-bool flights_must_not_stop(const struct thread *thread);
+bool flights_must_not_stop(struct thread *thread);
 
 /*
  * A later tick finds the thread still in flight. It has executed nothing since it was asked, so its stack is that of

@@ -91,9 +91,9 @@ bool gate_is_shut(struct process *process)
     struct gate *gate = &process->gate;
     uint64_t rest_ns;
     gate->has_fired = false;
-    if (has_other_count(process) || !gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
+    if (!gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
         return false;
-    if (!measure(process, &rest_ns))
+    if (has_other_count(process) || !measure(process, &rest_ns))
         return false;
     gate->has_fired = rest_ns != gate->rest_ns;
     return !gate->has_fired;

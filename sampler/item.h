@@ -43,6 +43,7 @@ struct item {
     struct thread_shared *thread; /* owned reference */
     char comm[PROCFS_COMM_BYTES];
     enum failure failure;
+    bool is_urgent;   /* what is learnt from it is wanted at the next tick */
     uint64_t time_ns; /* CLOCK_MONOTONIC: when the thread was let go again; of a failure, when its tick was */
     uint64_t count;   /* ticks that it stands for */
     uint64_t ns;      /* time that it stands for, in wall mode */

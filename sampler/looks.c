@@ -82,8 +82,10 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     int error = thread_look(thread, looks->now_ns, &moved);
     if (error)
         return not_looked(looks, error);
-    if (moved)
+    if (moved) {
         thread->reads = 0;
+        thread->process->has_run = true;
+    }
     bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
     thread->is_settled = !moved && needs_nothing && (!thread->ran_ns || looks->now_ns - thread->ran_ns > WARM_NS);
     if (!moved && needs_nothing && !has_new_name(thread))
@@ -176,7 +178,7 @@ static bool consider_threads(struct looks *looks, struct process *process, size_
 
 static void consider_hot(struct looks *looks, struct process *process)
 {
-    process_read_cpu(process, looks->now_ns, false);
+    process->has_run = false;
     process->has_lost_threads = false;
     process->wants_all = take_wants_look(process) || !gate_is_shut(process);
     consider_threads(looks, process, 0, &process->hot_count);
@@ -195,6 +197,7 @@ static void consider_cold(struct looks *looks, struct process *process)
     if (process->wants_all)
         has_moved = consider_threads(looks, process, process->hot_count, &process->thread_count);
     process_sort_threads(process, process->wants_all);
+    process_read_cpu(process, looks->now_ns, false);
     if (process->wants_all)
         gate_learn(process, has_moved, process->has_lost_threads);
 }

@@ -10,6 +10,8 @@
 #define MAP_PERIOD_NS (100 * NS_PER_MS)
 /* When new executable memory is told: what remains is memory that was moved, or unmapped. */
 #define MAP_TOLD_PERIOD_NS NS_PER_SEC
+/* The counter is looked at that often then. */
+#define COUNTER_TOLD_PERIOD_NS (50 * NS_PER_MS)
 /* And not more often than this for an address that they do not explain, while no counter moves. */
 #define MAP_RETRY_NS (5 * NS_PER_MS)
 /* Reading them takes at most one part in so many of the time: when nothing calls for it; when something does. */
@@ -84,7 +86,7 @@ int mapper_read_maps(struct mapper *mapper, const struct thread *thread)
     return 0;
 }
 
-bool mapper_is_old(const struct process *process, uint64_t now_ns)
+bool mapper_is_old(struct process *process, uint64_t now_ns)
 {
     if (!process->map)
         return true;
@@ -94,8 +96,12 @@ bool mapper_is_old(const struct process *process, uint64_t now_ns)
         return true;
     if (age_ns <= BUSY_SHARE * cost_ns(process))
         return false;
-    return process->maps_moved || space_counter(process->space) != process->map_counter ||
-           atomic_load(&process->space->maps_stale);
+    if (process->maps_moved || atomic_load(&process->space->maps_stale))
+        return true;
+    if (process->maps_told && now_ns - process->counter_read_ns < COUNTER_TOLD_PERIOD_NS)
+        return false;
+    process->counter_read_ns = now_ns;
+    return space_counter(process->space) != process->map_counter;
 }
 
 bool mapper_may_retry(const struct process *process)

@@ -33,7 +33,7 @@ int mapper_read_maps(struct mapper *mapper, const struct thread *thread);
 
 /* Are the maps to be read again: none yet, code was mapped, an address was not explained, or too long ago? Two system
  * calls at most. */
-bool mapper_is_old(const struct process *process, uint64_t now_ns);
+bool mapper_is_old(struct process *process, uint64_t now_ns);
 
 /* Whether reading them now, for an address that they do not explain, can help and is not done too often. */
 bool mapper_may_retry(const struct process *process);

@@ -10,6 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Items wait so long, or until they are so many, or until so long after the unwinder learnt something. */
+#define BATCH_NS    (50 * NS_PER_MS)
+#define LEARNING_NS (200 * NS_PER_MS)
+enum { BATCH_ITEMS = 32 };
+
 enum {
     ITEM_LIMIT = 256,
     /* The bytes that all buffers together may have. At the limit buffers stay smaller than asked for, but not below the
@@ -25,6 +30,11 @@ struct pipeline {
     struct item *free_items;
     struct item *first, *last;
     size_t item_count;
+    size_t queued;
+    bool is_urgent; /* of those queued, one is */
+    bool may_work;  /* the unwinder is to empty the queue */
+    uint64_t woken_ns;
+    uint64_t learning_until_ns;
     size_t buffer_total;
     bool running; /* the thread is to be joined */
     bool stopping;
@@ -55,6 +65,13 @@ static struct item *find_item(struct pipeline *pipeline)
     if (item)
         pipeline->item_count++;
     return item;
+}
+
+/* Mutex held. */
+static void wake_unwinder(struct pipeline *pipeline)
+{
+    pipeline->may_work = true;
+    pthread_cond_broadcast(&pipeline->changed);
 }
 
 static bool grow_buffer(struct pipeline *pipeline, struct item *item, size_t bytes)
@@ -92,7 +109,6 @@ void pipeline_give_back(struct pipeline *pipeline, struct item *item)
     pthread_mutex_lock(&pipeline->mutex);
     item->next = pipeline->free_items;
     pipeline->free_items = item;
-    pthread_cond_broadcast(&pipeline->changed);
     pthread_mutex_unlock(&pipeline->mutex);
 }
 
@@ -101,6 +117,8 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     pthread_mutex_lock(&pipeline->mutex);
     struct item *item = find_item(pipeline);
     bool any = pipeline->item_count > 0;
+    if (!item && pipeline->first)
+        wake_unwinder(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
     if (!item)
         return any ? -EAGAIN : -ENOMEM;
@@ -108,6 +126,7 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     item->failure = FAILURE_NONE;
     item->count = 1;
     item->ns = 0;
+    item->is_urgent = false;
     item->time_ns = 0;
     item->range_count = 0;
     item->space = NULL;
@@ -128,18 +147,35 @@ void pipeline_put(struct pipeline *pipeline, struct item *item)
     else
         pipeline->first = item;
     pipeline->last = item;
-    pthread_cond_broadcast(&pipeline->changed);
+    pipeline->queued++;
+    pipeline->is_urgent |= item->is_urgent;
+    pthread_mutex_unlock(&pipeline->mutex);
+}
+
+void pipeline_end_tick(struct pipeline *pipeline, uint64_t now_ns)
+{
+    pthread_mutex_lock(&pipeline->mutex);
+    if (pipeline->first && (pipeline->is_urgent || pipeline->queued >= BATCH_ITEMS ||
+                            now_ns < pipeline->learning_until_ns || now_ns - pipeline->woken_ns >= BATCH_NS)) {
+        pipeline->woken_ns = now_ns;
+        pipeline->is_urgent = false;
+        wake_unwinder(pipeline);
+    }
     pthread_mutex_unlock(&pipeline->mutex);
 }
 
 static struct item *next_item(struct pipeline *pipeline)
 {
     pthread_mutex_lock(&pipeline->mutex);
-    while (!pipeline->first && !pipeline->stopping)
+    while (!pipeline->may_work && !pipeline->stopping)
         pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
     struct item *item = pop(&pipeline->first);
-    if (!pipeline->first)
+    if (item)
+        pipeline->queued--;
+    if (!pipeline->first) {
         pipeline->last = NULL;
+        pipeline->may_work = false;
+    }
     pthread_mutex_unlock(&pipeline->mutex);
     return item;
 }
@@ -177,6 +213,16 @@ static int work(struct pipeline *pipeline, struct item *item)
     return error;
 }
 
+static void note_learning(struct pipeline *pipeline)
+{
+    if (!pipeline->digest.has_learnt)
+        return;
+    pipeline->digest.has_learnt = false;
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->learning_until_ns = clock_now_ns() + LEARNING_NS;
+    pthread_mutex_unlock(&pipeline->mutex);
+}
+
 static void *unwind_loop(void *context)
 {
     struct pipeline *pipeline = context;
@@ -186,6 +232,7 @@ static void *unwind_loop(void *context)
         int error = work(pipeline, item);
         if (error && !pipeline->error)
             pipeline->error = error;
+        note_learning(pipeline);
         pipeline_give_back(pipeline, item);
     }
     digest_finish(&pipeline->digest, clock_read_ns(CLOCK_THREAD_CPUTIME_ID));

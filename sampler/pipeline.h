@@ -26,7 +26,13 @@ int pipeline_start(const struct options *options, struct profile *profile, struc
 /* An empty item whose buffer has `buffer_bytes`, or fewer when buffers have reached their limit. Returns 0, -EAGAIN
  * when all are in work, or -ENOMEM. */
 int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **ret_item);
-void pipeline_put(struct pipeline *pipeline, struct item *item);       /* to the unwinder */
+/*
+ * To the unwinder, which is woken at pipeline_end_tick: at once for an urgent item or while it learns from what it gets
+ * (the next samples will be better for it), else when there is more to do. To wake it for each tick would cost more
+ * than its work.
+ */
+void pipeline_put(struct pipeline *pipeline, struct item *item);
+void pipeline_end_tick(struct pipeline *pipeline, uint64_t now_ns);
 void pipeline_give_back(struct pipeline *pipeline, struct item *item); /* unused after all */
 
 /* Unwinds what is queued, ends the thread. Returns 0, or the first error that lost a sample (-ENOMEM). */

@@ -4,12 +4,15 @@
 #include "sampler/capture_arch.h"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 /* A piece takes 10 to 50 us: so long may a copy go on behind its time. */
 enum { PAGE_BYTES = 4096, PIECE_BYTES = 128 << 10 };
 
-/* Reads [start, end) as far as it is there: what lies behind a hole is not the stack. */
-static size_t read_memory(pid_t pid, uint64_t start, uint64_t end, uint8_t *buffer)
+/* Above that, process_vm_readv is faster: it need not copy twice. */
+enum { SMALL_BYTES = 32 << 10 };
+
+static uint64_t read_vm(pid_t pid, uint64_t start, uint64_t end, uint8_t *buffer)
 {
     struct iovec local = {.iov_base = buffer, .iov_len = end - start};
     struct iovec remote = {.iov_base = (void *)(uintptr_t)start, .iov_len = end - start};
@@ -17,27 +20,41 @@ static size_t read_memory(pid_t pid, uint64_t start, uint64_t end, uint8_t *buff
     return got > 0 ? (size_t)got : 0;
 }
 
+/* Reads [start, end) as far as it is there: what lies behind a hole is not the stack. */
+static size_t read_memory(struct stackcopy *copy, uint64_t start, uint64_t end, uint8_t *buffer)
+{
+    if (!copy->has_end || copy->mem_fd < 0 || end - start > SMALL_BYTES || end == start || start > INT64_MAX)
+        return read_vm(copy->tid, start, end, buffer);
+    ssize_t got = pread(copy->mem_fd, buffer, end - start, (off_t)start);
+    copy->has_memory |= got > 0;
+    copy->memory_gone |= got == 0; /* where nothing is mapped it is EIO */
+    return got > 0 ? (size_t)got : 0;
+}
+
 /* Reads on, to `end` or until it is time. */
-static size_t read_pieces(pid_t tid, uint64_t start, uint64_t end, uint64_t until_ns, uint8_t *buffer, bool *ret_cut)
+static size_t read_pieces(struct stackcopy *copy, uint64_t start, uint64_t end, uint8_t *buffer)
 {
     size_t got = 0;
     for (;;) {
         uint64_t piece = end - start - got < PIECE_BYTES ? end - start - got : PIECE_BYTES;
-        size_t more = read_memory(tid, start + got, start + got + piece, buffer + got);
+        size_t more = read_memory(copy, start + got, start + got + piece, buffer + got);
         got += more;
         if (more < piece || got == end - start)
             return got;
-        if (clock_now_ns() >= until_ns) {
-            *ret_cut = true;
+        if (clock_now_ns() >= copy->until_ns) {
+            copy->is_cut = true;
             return got;
         }
     }
 }
 
-size_t stackcopy_read_until(pid_t tid, uint64_t sp, uint64_t limit_avma, uint64_t until_ns, uint8_t *buffer,
-                            size_t size, uint64_t *ret_start, bool *ret_cut)
+size_t stackcopy_read(struct stackcopy *copy, uint64_t sp, uint64_t limit_avma, uint8_t *buffer, size_t size,
+                      uint64_t *ret_start)
 {
-    bool is_cut = false;
+    copy->has_end = limit_avma != 0;
+    copy->is_cut = false;
+    copy->has_memory = false;
+    copy->memory_gone = false;
     uint64_t start = sp - capture_arch.red_zone_bytes;
     if (sp < capture_arch.red_zone_bytes)
         start = sp;
@@ -46,26 +63,19 @@ size_t stackcopy_read_until(pid_t tid, uint64_t sp, uint64_t limit_avma, uint64_
         end = UINT64_MAX;
     if (limit_avma && end > limit_avma)
         end = limit_avma;
-    size_t got = read_pieces(tid, start, end, until_ns, buffer, &is_cut);
+    size_t got = read_pieces(copy, start, end, buffer);
     if (got == 0 && start / PAGE_BYTES != sp / PAGE_BYTES) {
         start = sp;
-        got = read_pieces(tid, start, end, until_ns, buffer, &is_cut);
+        got = read_pieces(copy, start, end, buffer);
     }
-    while (got < end - start && !is_cut) {
+    while (got < end - start && !copy->is_cut) {
         uint64_t at = start + got;
         uint64_t page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
-        size_t more = read_memory(tid, at, page_end < end ? page_end : end, buffer + got);
+        size_t more = read_memory(copy, at, page_end < end ? page_end : end, buffer + got);
         if (more == 0)
             break;
         got += more;
     }
     *ret_start = start;
-    *ret_cut = is_cut;
     return got;
-}
-
-size_t stackcopy_read(pid_t tid, uint64_t sp, uint64_t limit_avma, uint8_t *buffer, size_t size, uint64_t *ret_start)
-{
-    bool is_cut;
-    return stackcopy_read_until(tid, sp, limit_avma, UINT64_MAX, buffer, size, ret_start, &is_cut);
 }

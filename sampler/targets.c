@@ -23,7 +23,10 @@ enum { GAP_PERIODS = 10 };
 /* Descriptors are given out from the lowest number on; this many at the end are not kept. */
 enum { SPARE_DESCRIPTORS = 32 };
 
-/* The process clock is a sum over all threads unless a timer is armed on it: read it rarely where that is long. */
+/*
+ * The process clock is a sum over all threads unless a timer is armed on it: read it rarely where that is long, and
+ * where only threads can have run that were gone before a look.
+ */
 enum { CHEAP_CLOCK_THREADS = 64 };
 #define CLOCK_PERIOD_NS (100 * NS_PER_MS)
 
@@ -68,6 +71,7 @@ static void thread_free(struct thread *thread)
 {
     close_fd(thread->schedstat_fd);
     close_fd(thread->stat_fd);
+    close_fd(thread->syscall_fd);
     thread_shared_unref(thread->shared);
     free(thread);
 }
@@ -215,15 +219,30 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret)
     return fd < 0 ? fd : procfs_pread_stat(fd, ret);
 }
 
-int thread_read_syscall(const struct thread *thread, struct procfs_syscall *ret)
+/* One that sleeps again and again keeps it open, as long as others have room for what they need more. */
+static bool may_keep_syscall(const struct thread *thread, int fd)
+{
+    struct rlimit limit;
+    return thread->was_asleep && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 2;
+}
+
+int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret)
 {
     char text[256];
-    autoclose int fd = open_task_file(thread->process, thread->tid, "syscall");
+    int fd = thread->syscall_fd;
+    if (fd < 0)
+        fd = open_task_file(thread->process, thread->tid, "syscall");
     if (fd < 0)
         return fd;
     ssize_t size = pread(fd, text, sizeof(text), 0);
-    if (size < 0)
-        return -errno;
+    int error = size < 0 ? -errno : 0;
+    if (thread->syscall_fd < 0 && may_keep_syscall(thread, fd))
+        thread->syscall_fd = fd;
+    else if (thread->syscall_fd < 0)
+        close(fd);
+    thread->was_asleep = true;
+    if (error)
+        return error;
     return procfs_parse_syscall(text, (size_t)size, ret) ? 0 : -EAGAIN;
 }
 
@@ -294,6 +313,7 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
         .process = process,
         .schedstat_fd = -1,
         .stat_fd = -1,
+        .syscall_fd = -1,
         .has_schedstat = targets->has_schedstat,
         .counted_tick = targets->tick,
         .counted_wall_ns = targets->wall_ns,
@@ -426,8 +446,9 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
 
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
 {
-    if (!must && !process->gate.has_timer && process->thread_count > CHEAP_CLOCK_THREADS &&
-        now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
+    bool is_cheap = process->gate.has_timer || process->thread_count <= CHEAP_CLOCK_THREADS;
+    bool may_have_moved = process->has_run || process->has_lost_threads;
+    if (!must && !(is_cheap && may_have_moved) && now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
         return;
     uint64_t cpu_ns = process_clock_ns(process->pid);
     if (cpu_ns > process->last_cpu_ns)

@@ -60,6 +60,8 @@ struct thread {
     struct process *process;
     int schedstat_fd; /* -1: too many descriptors; opened for each look */
     int stat_fd;
+    int syscall_fd;  /* -1: not read twice yet, or too many */
+    bool was_asleep; /* `syscall` was read of it */
     struct procfs_schedstat last;
     struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
     bool has_fresh;
@@ -104,12 +106,14 @@ struct process {
     struct address_map *map; /* owned reference; NULL before the first look */
     uint64_t map_counter;
     uint64_t map_read_ns;
-    bool maps_told;      /* new executable mappings are told as they are made (watch.h) */
-    bool maps_moved;     /* one was, since the maps were read */
-    bool is_fork;        /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
-    uint64_t checked_ns; /* the tick at which space and map were found to be those of now */
-    bool unreadable;     /* its memory may not be read (said once) */
-    pid_t traced_tid;    /* a thread of it that another tracer has, so we stay out; 0: none (othertracer.h) */
+    uint64_t counter_read_ns;
+    bool maps_told;       /* new executable mappings are told as they are made (watch.h) */
+    bool maps_moved;      /* one was, since the maps were read */
+    bool is_fork;         /* began as a copy of another, maybe in its memory (vfork), and has not called exec */
+    uint64_t checked_ns;  /* the tick at which space and map were found to be those of now */
+    bool memory_was_gone; /* a sample met other memory than its space's */
+    bool unreadable;      /* its memory may not be read (said once) */
+    pid_t traced_tid;     /* a thread of it that another tracer has, so we stay out; 0: none (othertracer.h) */
     uint64_t tracer_looked_ns;
     /* Owned. First the hot ones, which are looked at at each tick; the others only when the gate does not say that none
      * of them has run. */
@@ -120,6 +124,7 @@ struct process {
     struct gate gate;
     bool wants_all;        /* this tick looks at the cold ones too */
     bool has_lost_threads; /* at this tick */
+    bool has_run;          /* some thread of it has, or may have, before this tick */
     size_t thread_capacity;
     uint64_t first_cpu_ns; /* the process CPU clock when sampling of it began */
     uint64_t last_cpu_ns;
@@ -188,12 +193,13 @@ int thread_read_status(const struct thread *thread, struct procfs_status *ret);
 int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *ret); /* without noting it */
 
 /* Where the thread sleeps. -EAGAIN: it runs, or does not sleep in one place; -EPERM: not allowed, or not supported. */
-int thread_read_syscall(const struct thread *thread, struct procfs_syscall *ret);
+int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret);
 
 /* State, name and program image of the thread now. */
 int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);
 
-/* Reads the process CPU clock: always when `must`, else not more often than it may cost. */
+/* Reads the process CPU clock: always when `must`, else when a look at its threads says that it has moved and not more
+ * often than it may cost. */
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must);
 
 /* The unwinder's: samples of the thread in this place need a stop. Any thread may ask. */

@@ -29,10 +29,10 @@
 #define STOP_DEADLINE_NS NS_PER_SEC
 /* A thread that has not stopped after this is asked again. */
 #define ASK_AGAIN_NS (20 * NS_PER_MS)
-/* How often the watching thread looks while threads are being seized. */
 /* At the end: for threads that wait for a CPU to stop on, beyond what is asked for. */
 #define COMING_NS (5 * NS_PER_SEC)
 
+/* How often the watching thread looks while threads are being seized. */
 #define WATCH_PERIOD_NS (5 * NS_PER_MS)
 
 /* Of a stack, to be read before the stop. */
@@ -53,6 +53,7 @@ struct tracer {
     uint64_t looked_ns; /* who has not been served yet had not arrived then */
     int child_fd;       /* signalfd of SIGCHLD */
     int watch_fd;       /* timerfd */
+    bool is_watched;    /* it is armed */
     void (*exited)(void *context, pid_t pid, const struct wait_event *event);
     void *exited_context;
     void (*finished)(void *context, struct tracer_request *request);
@@ -124,17 +125,19 @@ bool tracer_holds_any(const struct tracer *tracer)
     return tracer->used > 0;
 }
 
-void tracer_watch_begin(struct tracer *tracer)
+static void begin_watch(struct tracer *tracer)
 {
     struct itimerspec timer = {.it_value = clock_timespec(WATCH_PERIOD_NS),
                                .it_interval = clock_timespec(WATCH_PERIOD_NS)};
-    timerfd_settime(tracer->watch_fd, 0, &timer, NULL);
+    tracer->is_watched = timerfd_settime(tracer->watch_fd, 0, &timer, NULL) == 0;
 }
 
 void tracer_watch_end(struct tracer *tracer)
 {
     struct itimerspec timer = {0};
-    timerfd_settime(tracer->watch_fd, 0, &timer, NULL);
+    if (tracer->is_watched)
+        timerfd_settime(tracer->watch_fd, 0, &timer, NULL);
+    tracer->is_watched = false;
 }
 
 static struct slot *slot_find(struct tracer *tracer, pid_t tid)
@@ -181,7 +184,7 @@ static size_t smaller(size_t a, size_t b)
 
 /* The stack that a signal handler's own one leads to, which ends at `end_avma` as far as is known. */
 static void read_other_stack(struct tracer_request *request, uint64_t sp_place, uint64_t end_avma, size_t bytes_max,
-                             uint64_t until_ns)
+                             struct stackcopy *copy)
 {
     uint64_t sp;
     if (sp_place < request->bytes_avma || request->bytes < sizeof(sp) ||
@@ -195,24 +198,31 @@ static void read_other_stack(struct tracer_request *request, uint64_t sp_place, 
     if (used >= request->buffer_bytes)
         return;
     request->other = request->buffer + used;
-    bool is_cut;
-    request->other_bytes =
-        stackcopy_read_until(request->tid, sp, 0, until_ns, request->buffer + used,
-                             smaller(bytes_max, request->buffer_bytes - used), &request->other_avma, &is_cut);
-    request->is_cut |= is_cut;
+    request->other_bytes = stackcopy_read(copy, sp, 0, request->buffer + used,
+                                          smaller(bytes_max, request->buffer_bytes - used), &request->other_avma);
+    request->is_cut |= copy->is_cut;
+}
+
+static bool is_memory_gone(int mem_fd)
+{
+    char byte;
+    return mem_fd >= 0 && pread(mem_fd, &byte, 1, 0) == 0; /* once it is, reads give 0 bytes */
 }
 
 static void read_stacks(struct tracer_request *request)
 {
     uint64_t sp = request->registers.value[REGISTER_RSP];
     uint64_t sp_place = request->interrupted_sp_at_avma;
-    uint64_t until_ns = request->held_ns_max ? request->arrived_ns + request->held_ns_max : UINT64_MAX;
+    struct stackcopy copy = {.tid = request->tid, .mem_fd = request->mem_fd};
+    copy.until_ns = request->held_ns_max ? request->arrived_ns + request->held_ns_max : UINT64_MAX;
     size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
     request->other_bytes = 0;
-    request->bytes =
-        stackcopy_read_until(request->tid, sp, is_known ? request->stack_end_avma : 0, until_ns, request->buffer,
-                             smaller(bytes_max, request->buffer_bytes), &request->bytes_avma, &request->is_cut);
+    request->bytes = stackcopy_read(&copy, sp, is_known ? request->stack_end_avma : 0, request->buffer,
+                                    smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    request->is_cut = copy.is_cut;
+    /* A stopped thread is in no exec: what is true now is true of the whole snapshot. */
+    request->memory_gone = copy.memory_gone || (!copy.has_memory && is_memory_gone(request->mem_fd));
     uint64_t end_avma = request->stack_end_avma;
     if (!is_known) {
         uint64_t signal_end_avma;
@@ -225,13 +235,7 @@ static void read_stacks(struct tracer_request *request)
     }
     request->interrupted_sp_at_avma = sp_place;
     if (sp_place)
-        read_other_stack(request, sp_place, end_avma, bytes_max, until_ns);
-}
-
-static bool is_memory_gone(int mem_fd)
-{
-    char byte;
-    return mem_fd >= 0 && pread(mem_fd, &byte, 1, 0) == 0; /* once it is, reads give 0 bytes */
+        read_other_stack(request, sp_place, end_avma, bytes_max, &copy);
 }
 
 static enum tracer_outcome capture(struct tracer_request *request)
@@ -245,8 +249,6 @@ static enum tracer_outcome capture(struct tracer_request *request)
         request->error = error;
         return TRACER_FAILED;
     }
-    /* A stopped thread is in no exec: what is true now is true of the whole snapshot. */
-    request->memory_gone = is_memory_gone(request->mem_fd);
     read_stacks(request);
     return TRACER_CAPTURED;
 }
@@ -461,10 +463,10 @@ static void look_after(struct tracer *tracer, uint64_t now_ns, uint64_t deadline
 static void warm_up(const struct tracer_request *request)
 {
     uint64_t start_avma;
+    struct stackcopy copy = {.tid = request->tid, .mem_fd = request->mem_fd};
     if (request->last_sp_avma)
-        stackcopy_read(request->tid, request->last_sp_avma, request->stack_end_avma, request->buffer,
+        stackcopy_read(&copy, request->last_sp_avma, request->stack_end_avma, request->buffer,
                        smaller(WARM_BYTES, request->buffer_bytes), &start_avma);
-    (void)is_memory_gone(request->mem_fd);
 }
 
 int tracer_start(struct tracer *tracer, struct tracer_request *request)
@@ -474,6 +476,8 @@ int tracer_start(struct tracer *tracer, struct tracer_request *request)
         return -EBUSY;
     if (tracer->used == 0) /* nobody stands still meanwhile */
         warm_up(request);
+    else if (!tracer->is_watched) /* an exec may wait for us in one of those while we wait for it in SEIZE */
+        begin_watch(tracer);
     request->outcome = TRACER_IN_FLIGHT;
     request->error = 0;
     slot->pid = request->pid;
@@ -516,8 +520,7 @@ void tracer_collect(struct tracer *tracer)
      * taken. */
     struct signalfd_siginfo note;
     gather_all(tracer);
-    while (read(tracer->child_fd, &note, sizeof(note)) > 0)
-        ;
+    (void)!read(tracer->child_fd, &note, sizeof(note)); /* one at most is pending */
     gather_all(tracer);
     if (tracer->used)
         look_after(tracer, clock_now_ns(), STOP_DEADLINE_NS);
@@ -554,7 +557,7 @@ bool tracer_wait(struct tracer *tracer, int wake_fd, uint64_t deadline_ns, bool 
             return true;
         if (ready > 0 || tracer->used)
             tracer_collect(tracer);
-        if (now_ns >= deadline_ns)
+        if (now_ns >= deadline_ns || (ready == 0 && now_ns + wait_ns >= deadline_ns))
             return false;
     }
 }

@@ -163,8 +163,7 @@ bool tracer_holds_any(const struct tracer *tracer);   /* threads are seized: tho
  */
 void tracer_release(struct tracer *tracer, uint64_t timeout_ns);
 
-/* Around a number of tracer_start calls: has the other thread watch over them. */
-void tracer_watch_begin(struct tracer *tracer);
+/* After some tracer_start calls: the other thread, which watches over them, need not any more. */
 void tracer_watch_end(struct tracer *tracer);
 
 /* Readable when tracer_watch is to be called, by a thread that is not the owner. */

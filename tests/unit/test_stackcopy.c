@@ -2,10 +2,14 @@
 
 #include "sampler/stackcopy.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { RED_ZONE = 128, PIECE_BYTES = 128 << 10, AREA_BYTES = 10 * PIECE_BYTES + 12345 };
@@ -13,6 +17,7 @@ enum { RED_ZONE = 128, PIECE_BYTES = 128 << 10, AREA_BYTES = 10 * PIECE_BYTES + 
 struct fixture {
     uint8_t *area; /* its last page is followed by one that cannot be read */
     uint8_t *copy;
+    int mem_fd;
     uint64_t sp;
     uint64_t end;
 };
@@ -29,14 +34,26 @@ static int setup(void **state)
         fixture->area[i] = (uint8_t)(i * 31 + i / 4096);
     fixture->sp = (uintptr_t)fixture->area + 1000;
     fixture->end = (uintptr_t)fixture->area + bytes - 4096;
+    fixture->mem_fd = -1;
     *state = fixture;
     return 0;
+}
+
+static int setup_by_memory(void **state)
+{
+    if (setup(state))
+        return -1;
+    struct fixture *fixture = *state;
+    fixture->mem_fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    return fixture->mem_fd < 0 ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
     struct fixture *fixture = *state;
     munmap(fixture->area, ((size_t)AREA_BYTES + 8191) / 4096 * 4096);
+    if (fixture->mem_fd >= 0)
+        close(fixture->mem_fd);
     free(fixture->copy);
     free(fixture);
     return 0;
@@ -46,7 +63,9 @@ static size_t copy(struct fixture *fixture, uint64_t limit, uint64_t until_ns, s
 {
     uint64_t start = 0;
     memset(fixture->copy, 0, 2 * (size_t)AREA_BYTES);
-    size_t got = stackcopy_read_until(getpid(), fixture->sp, limit, until_ns, fixture->copy, size, &start, ret_cut);
+    struct stackcopy copy = {.tid = getpid(), .mem_fd = fixture->mem_fd, .until_ns = until_ns};
+    size_t got = stackcopy_read(&copy, fixture->sp, limit, fixture->copy, size, &start);
+    *ret_cut = copy.is_cut;
     assert_int_equal(start, fixture->sp - RED_ZONE);
     assert_memory_equal(fixture->copy, (const void *)(uintptr_t)start, got);
     return got;
@@ -88,12 +107,50 @@ static void a_hole_ends_it(void **state)
     assert_false(cut);
 }
 
+/* What a small copy through the memory's descriptor tells beside the bytes. */
+static void tells_of_the_memory(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t start;
+    struct stackcopy copy = {.tid = getpid(), .mem_fd = fixture->mem_fd};
+    assert_int_equal(stackcopy_read(&copy, fixture->sp, fixture->end, fixture->copy, 5000, &start), 5000);
+    assert_true(copy.has_memory);
+    assert_false(copy.memory_gone);
+    /* No memory at that place is another matter. */
+    munmap((void *)(uintptr_t)fixture->end, 4096);
+    assert_int_equal(stackcopy_read(&copy, fixture->end + 500, fixture->end + 4000, fixture->copy, 300, &start), 0);
+    assert_false(copy.has_memory);
+    assert_false(copy.memory_gone);
+    /* A large one asks the kernel by another way. */
+    assert_int_equal(stackcopy_read(&copy, fixture->sp, fixture->end, fixture->copy, PIECE_BYTES, &start), PIECE_BYTES);
+    assert_false(copy.has_memory);
+    assert_false(copy.memory_gone);
+
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)child);
+    copy.mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(stackcopy_read(&copy, fixture->sp, fixture->end, fixture->copy, 5000, &start), 0);
+    assert_true(copy.memory_gone);
+    close(copy.mem_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_of_it_when_there_is_time, setup, teardown),
         cmocka_unit_test_setup_teardown(one_piece_when_there_is_none, setup, teardown),
         cmocka_unit_test_setup_teardown(a_hole_ends_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_of_it_when_there_is_time, setup_by_memory, teardown),
+        cmocka_unit_test_setup_teardown(one_piece_when_there_is_none, setup_by_memory, teardown),
+        cmocka_unit_test_setup_teardown(a_hole_ends_it, setup_by_memory, teardown),
+        cmocka_unit_test_setup_teardown(tells_of_the_memory, setup_by_memory, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -112,7 +112,6 @@ static void wait_idle(struct tracer *tracer)
 
 static int start(struct tracer *tracer, struct tracer_request *request)
 {
-    tracer_watch_begin(tracer);
     int error = tracer_start(tracer, request);
     tracer_watch_end(tracer);
     return error;
@@ -573,7 +572,6 @@ static size_t sample_crowd(struct fixture *fixture, struct crowd *crowd)
 {
     size_t missing = 0;
     int errors[CROWD];
-    tracer_watch_begin(fixture->tracer);
     for (size_t i = 0; i < CROWD; i++) {
         errors[i] = tracer_start(fixture->tracer, &crowd->requests[i]);
         crowd->started += errors[i] == 0;
