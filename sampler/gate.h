@@ -29,7 +29,7 @@
 struct process;
 
 /* Fewer cold threads are looked at faster than asked about. */
-enum { GATE_COLD_LEAST = 16 };
+enum { GATE_COLD_LEAST = 3 };
 
 struct gate {
     clockid_t clock; /* of the process; 0: not begun */
