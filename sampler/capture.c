@@ -5,11 +5,11 @@
 #include "sampler/looks.h"
 #include "sampler/mapper.h"
 #include "sampler/pinning.h"
+#include "sampler/sampling.h"
 #include "sampler/slice.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +19,6 @@
 
 /* At the end: for threads that did not stop yet. */
 #define RELEASE_TIMEOUT_NS (200 * NS_PER_MS)
-
-/* Threads asked to stop at one time before the next one is; and how long to wait for fewer. */
-enum { CROWD = 8 };
-#define CROWD_WAIT_NS (500 * NS_PER_US)
-
-/* How long to look all the time for threads that run elsewhere: most have arrived by then. */
-#define SPIN_NS (100 * NS_PER_US)
 
 struct capture {
     const struct options *options;
@@ -52,140 +45,9 @@ struct capture {
     uint64_t now_ns; /* of the tick in work */
     bool is_slow;    /* the last tick took a good part of a period */
     struct looks looks;
-    struct choice *choices; /* borrowed from the looks, of the tick in work */
-    size_t choice_count;
+    struct sampling sampling;
     struct capture_result result;
 };
-
-/*
- * An exec that gave the same addresses to the same program (which it does where they are not randomised) is found when
- * a sample has failed for it.
- */
-static bool has_lost_memory(struct process *process)
-{
-    bool is_gone = process->memory_was_gone && space_is_gone(process->space);
-    process->memory_was_gone = false;
-    return is_gone;
-}
-
-/*
- * Makes the process's space and map those of now. `image_hash` is what a thread's stat said just now: a vfork'ed child
- * shares its parent's memory until its exec, so the memory's own end does not tell of it.
- */
-static enum failure refresh_process(struct capture *capture, const struct thread *thread, uint64_t image_hash)
-{
-    uint64_t now_ns = capture->now_ns;
-    struct process *process = thread->process;
-    if (process->space && process->map && process->checked_ns == now_ns && image_hash == process->image_hash)
-        return FAILURE_NONE; /* another thread of it, at this tick */
-    process->checked_ns = now_ns;
-    if (process->space && (image_hash != process->image_hash || has_lost_memory(process))) {
-        capture->result.execs++;
-        process->is_fork = false;
-        flights_end_space(&capture->flights, process);
-    }
-    if (!process->space) {
-        int error = mapper_begin_space(&capture->mapper, thread);
-        if (process->unreadable)
-            refusal_note(&capture->result.refusal, process->pid, process->proc_fd);
-        if (error)
-            return process->unreadable ? FAILURE_NOT_ALLOWED : error == -EAGAIN ? FAILURE_EXEC : FAILURE_NO_MAPS;
-    }
-    if (mapper_is_old(process, now_ns)) {
-        process->space->maps_stale = false;
-        if (mapper_read_maps(&capture->mapper, thread) < 0 && !process->map)
-            return FAILURE_NO_MAPS;
-    }
-    return FAILURE_NONE;
-}
-
-/* Makes ready for the stop of a chosen thread all that can be had before. False: it is not stopped, and counted
- * already. */
-static bool prepare(struct capture *capture, const struct choice *choice)
-{
-    struct thread *thread = choice->thread;
-    struct process *process = thread->process;
-    enum failure failure = FAILURE_NONE;
-    if (process->unreadable && choice->stat.image_hash == process->image_hash)
-        failure = FAILURE_NOT_ALLOWED;
-    else
-        failure = refresh_process(capture, thread, choice->stat.image_hash);
-    if (failure != FAILURE_NONE)
-        flights_fail(&capture->flights, thread, failure);
-    return failure == FAILURE_NONE;
-}
-
-/* ---- the thread ---- */
-
-/* Those asked to stop at an earlier tick may have arrived: they do not wait until everything else is done. */
-static void serve_arrivals(struct capture *capture)
-{
-    if (tracer_holds_any(capture->tracer))
-        tracer_collect(capture->tracer);
-}
-
-/*
- * Reads the thread if it can be read, else asks it to stop if that may be done. True: it was asked.
- */
-static bool sample_choice(struct capture *capture, const struct choice *choice)
-{
-    struct thread *thread = choice->thread;
-    bool stays_out = othertracer_holds(thread->process, capture->now_ns);
-    bool would_stop = choice->stat.state != 'D'; /* that one would not before it is done */
-    bool can_stop = would_stop && !stays_out && (choice->stat.state == 'R' || !flights_must_not_stop(thread));
-    if (choice->stat.state != 'R' && flights_read(&capture->flights, thread, can_stop))
-        return false;
-    if (can_stop && choice->stat.state != 'R') {
-        capture->result.stopped_asleep++;
-        thread->was_asked = true;
-    }
-    if (can_stop)
-        flights_start(&capture->flights, thread);
-    else
-        flights_fail(&capture->flights, thread, stays_out ? FAILURE_TRACED : FAILURE_UNINTERRUPTIBLE);
-    return can_stop;
-}
-
-/* Is nobody of those that were asked to stop waiting for the CPU that we would spin on? */
-static bool may_spin(const struct capture *capture, size_t asked)
-{
-    int cpu = sched_getcpu();
-    if (capture->options->pin != PIN_AUTO || asked > CROWD || tracer_in_flight(capture->tracer) == 0)
-        return false;
-    for (size_t i = 0; i < asked; i++)
-        if (capture->choices[i].stat.state == 'R' && capture->choices[i].stat.processor == cpu)
-            return false;
-    return true;
-}
-
-/*
- * First everything that takes time, with nothing stopped; then the stops, a crowd at a time: more would stand still
- * while others are being read. Those that wait for a CPU may take their time; they are waited for half a period in all.
- */
-static void sample_choices(struct capture *capture)
-{
-    size_t ready = 0;
-    for (size_t i = 0; i < capture->choice_count; i++) {
-        if (prepare(capture, &capture->choices[i]))
-            capture->choices[ready++] = capture->choices[i];
-        serve_arrivals(capture);
-    }
-    uint64_t patience_ns = NS_PER_SEC / capture->options->rate_hz / 2;
-    size_t asked = 0;
-    for (size_t i = 0; i < ready; i++) {
-        if (!sample_choice(capture, &capture->choices[i]) || i + 1 == ready || ++asked % CROWD)
-            continue;
-        uint64_t before_ns = clock_now_ns();
-        uint64_t wait_ns = patience_ns < CROWD_WAIT_NS ? patience_ns : CROWD_WAIT_NS;
-        tracer_wait(capture->tracer, -1, before_ns + wait_ns, true);
-        uint64_t waited_ns = clock_now_ns() - before_ns;
-        patience_ns -= waited_ns < patience_ns ? waited_ns : patience_ns;
-    }
-    tracer_watch_end(capture->tracer);
-    if (may_spin(capture, ready))
-        tracer_spin(capture->tracer, clock_now_ns() + SPIN_NS);
-    capture->choice_count = 0;
-}
 
 static void tick(struct capture *capture)
 {
@@ -195,9 +57,7 @@ static void tick(struct capture *capture)
     ticker_begin(&capture->ticker, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
     looks_take(&capture->looks, capture->now_ns);
-    capture->choices = capture->looks.choices;
-    capture->choice_count = capture->looks.choice_count;
-    sample_choices(capture);
+    sampling_take(&capture->sampling, capture->looks.choices, capture->looks.choice_count, capture->now_ns);
     looks_end_processes(&capture->looks);
     pipeline_end_tick(capture->pipeline, capture->now_ns);
     if (capture->result.account.error)
@@ -222,6 +82,9 @@ static void last_look(struct capture *capture)
     capture->result.threads_seen = capture->targets.threads_seen;
     capture->result.threads_vanished = capture->targets.threads_vanished;
     capture->result.processes_seen = capture->targets.processes_seen;
+    capture->result.execs = capture->sampling.execs;
+    capture->result.stopped_asleep = capture->sampling.stopped_asleep;
+    capture->result.refusal = capture->sampling.refusal;
     if (!capture->result.refusal.pid)
         capture->result.refusal = capture->flights.refusal;
     capture->result.foreign_pid = capture->flights.foreign_pid;
@@ -383,6 +246,8 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .tracer = tracer,
                                     .account = &capture->result.account};
     looks_init(&capture->looks);
+    capture->sampling = (struct sampling){
+        .options = options, .mapper = &capture->mapper, .flights = &capture->flights, .tracer = tracer};
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -42,6 +42,11 @@ struct capture_arch {
      * three more in that case.
      */
     bool (*restart_call)(pid_t tid, bool *ret_is_endless);
+    /*
+     * May a system call of this number, woken because its time is over, answer a signal that comes before it returns
+     * with EINTR? Then a stop at that moment has it start over, with its whole timeout.
+     */
+    bool (*may_lose_timeout)(uint64_t call);
     /* How far below the stack pointer a function may keep data (the red zone). */
     uint64_t red_zone_bytes;
 };

@@ -108,19 +108,15 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
     return false;
 }
 
-/* The calls that do not restart by themselves; read and write as far as they are of sockets with a timeout. */
-static bool is_interrupted_by_stops(uint64_t call)
+/*
+ * Calls that look for a signal before they look whether their time is over, when they are woken: reads and writes, of
+ * sockets with a timeout, and asynchronous I/O.
+ */
+static bool may_lose_timeout(uint64_t call)
 {
     switch (call) {
-    case SYS_epoll_wait:
-    case SYS_epoll_pwait:
-    case SYS_epoll_pwait2:
-    case SYS_semop:
-    case SYS_semtimedop:
-    case SYS_rt_sigtimedwait:
     case SYS_io_getevents:
     case SYS_io_pgetevents:
-    case SYS_io_uring_enter:
     case SYS_read:
     case SYS_write:
     case SYS_readv:
@@ -137,6 +133,23 @@ static bool is_interrupted_by_stops(uint64_t call)
         return true;
     default:
         return false;
+    }
+}
+
+/* The calls that do not restart by themselves; read and write as far as they are of sockets with a timeout. */
+static bool is_interrupted_by_stops(uint64_t call)
+{
+    switch (call) {
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_rt_sigtimedwait:
+    case SYS_io_uring_enter:
+        return true;
+    default:
+        return may_lose_timeout(call);
     }
 }
 
@@ -198,5 +211,6 @@ const struct capture_arch capture_arch = {
     .registers_at_entry = registers_at_entry,
     .find_interrupted = find_interrupted,
     .restart_call = restart_call,
+    .may_lose_timeout = may_lose_timeout,
     .red_zone_bytes = RED_ZONE_BYTES,
 };

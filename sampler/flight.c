@@ -4,6 +4,7 @@
 #include "common/fileio.h"
 #include "common/hash.h"
 #include "sampler/bpfregs.h"
+#include "sampler/capture_arch.h"
 #include "sampler/stackcopy.h"
 
 #include <errno.h>
@@ -515,6 +516,7 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     }
     shared->wants_again = false;
     thread->is_kept = true;
+    thread->may_lose_timeout = call.number >= 0 && capture_arch.may_lose_timeout((uint64_t)call.number);
     thread->reads++;
     flights->kept++;
     flights->kept_from += thread->counted_tick;

@@ -91,11 +91,15 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     if (!moved && needs_nothing && !has_new_name(thread))
         return 0;
     thread->is_settled = false;
-    flights_end_keep(looks->flights, thread, false);
     /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
     error = thread_read_stat(thread, &stat);
     if (error)
         return not_looked(looks, error);
+    if (!moved && thread->is_kept && stat.state == 'R')
+        return 0; /* woken, and waits for a CPU: until it gets one, its stack is the one that we have */
+    if (moved && thread->is_kept)
+        thread->woken_ns = looks->now_ns;
+    flights_end_keep(looks->flights, thread, false);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
     looks->running_known += stat.state == 'R';

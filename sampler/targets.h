@@ -82,9 +82,11 @@ struct thread {
     /* Its last sample, taken while it slept, is its stack until it runs again: ticks since then are added when that is
      * over. */
     bool is_kept;
-    unsigned reads;      /* samples taken of it since it ran last */
-    bool was_asked;      /* it slept, and was stopped for its registers: its next sleep is the same one */
-    struct extent stack; /* where its stack was last */
+    bool may_lose_timeout; /* it slept in a call that a stop can rob of its timeout's answer (capture_arch.h) */
+    uint64_t woken_ns;     /* the tick that found it awake, whose last sample was kept until then */
+    unsigned reads;        /* samples taken of it since it ran last */
+    bool was_asked;        /* it slept, and was stopped for its registers: its next sleep is the same one */
+    struct extent stack;   /* where its stack was last */
     uint64_t samples;
     /* Of the last stop that made a system call start again: the registers, how often it had been on a CPU, and how many
      * such stops this one call has seen. */

@@ -49,6 +49,7 @@ struct slot {
 struct tracer {
     struct slot slots[TRACER_SLOTS];
     size_t used;        /* slots */
+    size_t top;         /* none at or above it is used */
     size_t in_flight;   /* of them with a request */
     uint64_t looked_ns; /* who has not been served yet had not arrived then */
     int child_fd;       /* signalfd of SIGCHLD */
@@ -142,10 +143,18 @@ void tracer_watch_end(struct tracer *tracer)
 
 static struct slot *slot_find(struct tracer *tracer, pid_t tid)
 {
-    for (size_t i = 0; i < TRACER_SLOTS; i++)
+    for (size_t i = 0; i < tracer->top; i++)
         if (tracer->slots[i].tid == tid)
             return &tracer->slots[i];
     return NULL;
+}
+
+static struct slot *slot_find_free(struct tracer *tracer)
+{
+    struct slot *slot = slot_find(tracer, 0);
+    if (!slot && tracer->top < TRACER_SLOTS)
+        slot = &tracer->slots[tracer->top];
+    return slot;
 }
 
 /* The slot's request is over; told later, when nobody stands still. */
@@ -166,6 +175,8 @@ static void slot_free(struct tracer *tracer, struct slot *slot, enum tracer_outc
     slot_finish_request(tracer, slot, outcome);
     slot->tid = 0;
     tracer->used--;
+    while (tracer->top && !tracer->slots[tracer->top - 1].tid)
+        tracer->top--;
 }
 
 static void tell_finished(struct tracer *tracer)
@@ -471,7 +482,7 @@ static void warm_up(const struct tracer_request *request)
 
 int tracer_start(struct tracer *tracer, struct tracer_request *request)
 {
-    struct slot *slot = slot_find(tracer, 0);
+    struct slot *slot = slot_find_free(tracer);
     if (!slot || slot_find(tracer, request->tid))
         return -EBUSY;
     if (tracer->used == 0) /* nobody stands still meanwhile */
@@ -485,6 +496,8 @@ int tracer_start(struct tracer *tracer, struct tracer_request *request)
     slot->tid = request->tid; /* before SEIZE: the watching thread must know whom to reap while we wait in it */
     tracer->used++;
     tracer->in_flight++;
+    if ((size_t)(slot - tracer->slots) >= tracer->top)
+        tracer->top = (size_t)(slot - tracer->slots) + 1;
     if (ptrace(PTRACE_SEIZE, request->tid, NULL, NULL) < 0) {
         int error = -errno;
         slot->request = NULL;
