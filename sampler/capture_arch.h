@@ -36,17 +36,19 @@ struct capture_arch {
      * EINTR because of that stop, though no handler runs (signal(7), "Interruption of system calls ... by stop
      * signals", and the calls that depend on a socket's or object's own timeout), makes the kernel start it again. If
      * a handler runs after all, the call returns EINTR as it should. A finite timeout starts over; *ret_is_endless: it
-     * surely has none.
+     * surely has none; *ret_may_lose_timeout: as below.
      * So too if the kernel would have the thread make restart_syscall(2), for the rest of its timeout, and the thread
      * has a seccomp filter: that one may forbid the call, and kill for it. true: done. Three system calls at most, and
      * three more in that case.
      */
-    bool (*restart_call)(pid_t tid, bool *ret_is_endless);
+    bool (*restart_call)(pid_t tid, bool *ret_is_endless, bool *ret_may_lose_timeout);
     /*
      * May a system call of this number, woken because its time is over, answer a signal that comes before it returns
      * with EINTR? Then a stop at that moment has it start over, with its whole timeout.
      */
-    bool (*may_lose_timeout)(uint64_t call);
+    bool (*may_lose_timeout)(int64_t call);
+    /* The kernel's function below which all of a system call runs, as /proc/PID/stack names it. */
+    const char *syscall_function;
     /* How far below the stack pointer a function may keep data (the red zone). */
     uint64_t red_zone_bytes;
 };

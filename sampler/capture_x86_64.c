@@ -112,7 +112,7 @@ static bool find_interrupted(const uint8_t *bytes, size_t size, uint64_t avma, u
  * Calls that look for a signal before they look whether their time is over, when they are woken: reads and writes, of
  * sockets with a timeout, and asynchronous I/O.
  */
-static bool may_lose_timeout(uint64_t call)
+static bool may_lose_timeout(int64_t call)
 {
     switch (call) {
     case SYS_io_getevents:
@@ -137,7 +137,7 @@ static bool may_lose_timeout(uint64_t call)
 }
 
 /* The calls that do not restart by themselves; read and write as far as they are of sockets with a timeout. */
-static bool is_interrupted_by_stops(uint64_t call)
+static bool is_interrupted_by_stops(int64_t call)
 {
     switch (call) {
     case SYS_epoll_wait:
@@ -188,11 +188,11 @@ static bool ends_badly(pid_t tid, const struct user_regs_struct *regs)
     if ((int64_t)regs->orig_rax < 0)
         return false;
     if ((int64_t)regs->rax == -EINTR)
-        return is_interrupted_by_stops(regs->orig_rax);
+        return is_interrupted_by_stops((int64_t)regs->orig_rax);
     return (int64_t)regs->rax == -ERESTART_RESTARTBLOCK && has_seccomp_filter(tid);
 }
 
-static bool restart_call(pid_t tid, bool *ret_is_endless)
+static bool restart_call(pid_t tid, bool *ret_is_endless, bool *ret_may_lose_timeout)
 {
     struct user_regs_struct regs;
     struct iovec buffer = {.iov_base = &regs, .iov_len = sizeof(regs)};
@@ -200,6 +200,7 @@ static bool restart_call(pid_t tid, bool *ret_is_endless)
         !ends_badly(tid, &regs))
         return false;
     *ret_is_endless = waits_for_ever(&regs);
+    *ret_may_lose_timeout = may_lose_timeout((int64_t)regs.orig_rax);
     /* Of the kernel's include/linux/errno.h, seen by tracers only. The kernel sets the program counter back itself. */
     enum { ERESTARTNOHAND = 514 };
     regs.rax = (uint64_t)-ERESTARTNOHAND;
@@ -212,5 +213,6 @@ const struct capture_arch capture_arch = {
     .find_interrupted = find_interrupted,
     .restart_call = restart_call,
     .may_lose_timeout = may_lose_timeout,
+    .syscall_function = "do_syscall_64",
     .red_zone_bytes = RED_ZONE_BYTES,
 };

@@ -298,6 +298,8 @@ static void note_stop(struct thread *thread, const struct tracer_request *reques
     struct memory_range stack = {.avma = request->bytes_avma, .bytes = request->buffer, .size = request->bytes};
     thread->stopped_at = request->registers;
     thread->stopped_hash = hash_inner_frames(&stack, &request->registers);
+    if (request->restarted)
+        thread->may_lose_timeout = request->may_lose_timeout;
     if (!request->restarted || request->is_endless) {
         thread->restarted_at.known = 0; /* the call is over, or may be started again without end */
         return;
@@ -516,7 +518,7 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     }
     shared->wants_again = false;
     thread->is_kept = true;
-    thread->may_lose_timeout = call.number >= 0 && capture_arch.may_lose_timeout((uint64_t)call.number);
+    thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
     thread->reads++;
     flights->kept++;
     flights->kept_from += thread->counted_tick;
@@ -547,6 +549,19 @@ void flights_end_keep(struct flights *flights, struct thread *thread, bool with_
     item->ns = wall_ns - thread->counted_wall_ns;
     thread->counted_tick = tick;
     thread->counted_wall_ns = wall_ns;
+    pipeline_put(flights->pipeline, item);
+}
+
+void flights_repeat(struct flights *flights, struct thread *thread)
+{
+    struct item *item = take_item(flights, 0);
+    if (!item)
+        return;
+    item->kind = ITEM_REPEAT;
+    item->thread = thread_shared_ref(thread->shared);
+    item->time_ns = flights->targets->ticked_ns;
+    item->ns = take_wall_ns(flights, thread);
+    flights->samples++;
     pipeline_put(flights->pipeline, item);
 }
 

@@ -2,6 +2,7 @@
 
 #include "common/array.h"
 #include "common/clock.h"
+#include "sampler/capture_arch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -72,6 +73,14 @@ static bool is_known_to_run(const struct thread *thread)
     return thread->is_new || thread->ran_ns || !thread->has_schedstat;
 }
 
+/* It was there before us and sleeps: in a call whose timeout a stop may be about to take away? Asked once. */
+static void note_first_sleep(struct thread *thread)
+{
+    struct procfs_syscall call;
+    if (!is_known_to_run(thread) && !thread->was_asleep && thread_read_syscall(thread, &call) == 0)
+        thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
+}
+
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
 static int consider_thread(struct looks *looks, struct thread *thread)
 {
@@ -79,9 +88,12 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     bool moved;
     struct procfs_stat stat;
     thread->is_settled = false;
+    bool had_rest = thread->ran_ns < looks->targets->last_ticked_ns;
     int error = thread_look(thread, looks->now_ns, &moved);
     if (error)
         return not_looked(looks, error);
+    if (thread->ran_ns == looks->now_ns && (had_rest || thread->is_kept))
+        thread->woken_ns = looks->now_ns;
     if (moved) {
         thread->reads = 0;
         thread->process->has_run = true;
@@ -97,8 +109,6 @@ static int consider_thread(struct looks *looks, struct thread *thread)
         return not_looked(looks, error);
     if (!moved && thread->is_kept && stat.state == 'R')
         return 0; /* woken, and waits for a CPU: until it gets one, its stack is the one that we have */
-    if (moved && thread->is_kept)
-        thread->woken_ns = looks->now_ns;
     flights_end_keep(looks->flights, thread, false);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
     thread->seen_off_cpu = stat.state != 'R';
@@ -111,6 +121,8 @@ static int consider_thread(struct looks *looks, struct thread *thread)
         othertracer_note(&looks->flights->other_tracer, thread, false, looks->now_ns);
     memcpy(thread->comm, stat.comm, sizeof(thread->comm));
     thread->is_wanted = options_want_thread(looks->options, thread->tid, thread->comm);
+    if (!is_wall && stat.state == 'S')
+        note_first_sleep(thread);
     bool may_be_woken = stat.state == 'R' && !is_known_to_run(thread);
     if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING) || may_be_woken)
         skip_thread_time(looks, thread); /* what it did until now is nobody's */

@@ -1,6 +1,7 @@
 #include "sampler/sampling.h"
 
 #include "common/clock.h"
+#include "sampler/capture_arch.h"
 #include "sampler/othertracer.h"
 #include "sampler/pinning.h"
 
@@ -15,7 +16,7 @@ enum { CROWD = 8 };
 #define SPIN_NS (100 * NS_PER_US)
 
 /* So long a thread may run to leave a system call that it was woken from. */
-#define LEAVE_NS (50 * NS_PER_US)
+#define LEAVE_NS (30 * NS_PER_US)
 
 /*
  * An exec that gave the same addresses to the same program (which it does where they are not randomised) is found when
@@ -84,6 +85,7 @@ static bool look_again(struct sampling *sampling, struct choice *choice)
         return false;
     choice->stat = stat;
     choice->thread->seen_off_cpu = stat.state != 'R';
+    choice->thread->woken_ns = sampling->now_ns;
     return true;
 }
 
@@ -169,6 +171,26 @@ static void start_all(struct sampling *sampling, const struct choice *choices, s
     }
 }
 
+/*
+ * Gives those that may be leaving a call the time for it. Who waits for a CPU all that time has not run yet, which its
+ * stack in the kernel tells whom it may be told to: it is not stopped at this tick. Returns the end of those that are.
+ */
+static size_t let_leave(struct sampling *sampling, struct choice *choices, size_t first, size_t count)
+{
+    tracer_wait(sampling->tracer, -1, clock_now_ns() + LEAVE_NS, false);
+    size_t end = first;
+    for (size_t i = first; i < count; i++) {
+        struct thread *thread = choices[i].thread;
+        if (!thread_is_in_kernel_function(thread, capture_arch.syscall_function))
+            choices[end++] = choices[i];
+        else if (sampling->options->mode == MODE_WALL)
+            flights_repeat(sampling->flights, thread);
+        else
+            cpushare_give_back(&thread->share);
+    }
+    return end;
+}
+
 static void stop_all(struct sampling *sampling, struct choice *choices, size_t count)
 {
     uint64_t patience_ns = NS_PER_SEC / sampling->options->rate_hz / 2;
@@ -179,7 +201,7 @@ static void stop_all(struct sampling *sampling, struct choice *choices, size_t c
         tracer_spin(sampling->tracer, clock_now_ns() + SPIN_NS);
     start_all(sampling, choices + elsewhere, here - elsewhere, &patience_ns);
     if (here < count)
-        tracer_wait(sampling->tracer, -1, clock_now_ns() + LEAVE_NS, false);
+        count = let_leave(sampling, choices, here, count);
     start_all(sampling, choices + here, count - here, &patience_ns);
     tracer_watch_end(sampling->tracer);
 }

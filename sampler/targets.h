@@ -82,8 +82,8 @@ struct thread {
     /* Its last sample, taken while it slept, is its stack until it runs again: ticks since then are added when that is
      * over. */
     bool is_kept;
-    bool may_lose_timeout; /* it slept in a call that a stop can rob of its timeout's answer (capture_arch.h) */
-    uint64_t woken_ns;     /* the tick that found it awake, whose last sample was kept until then */
+    bool may_lose_timeout; /* where it slept last, as far as known: a stop can rob that call of its timeout's answer */
+    uint64_t woken_ns;     /* the tick that found it awake, when the one before had found it asleep */
     unsigned reads;        /* samples taken of it since it ran last */
     bool was_asked;        /* it slept, and was stopped for its registers: its next sleep is the same one */
     struct extent stack;   /* where its stack was last */
@@ -196,6 +196,10 @@ int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *
 
 /* Where the thread sleeps. -EAGAIN: it runs, or does not sleep in one place; -EPERM: not allowed, or not supported. */
 int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret);
+
+/* Has the kernel's stack of the thread this function's frame? False also when it may not be read (capability
+ * CAP_SYS_ADMIN). */
+bool thread_is_in_kernel_function(const struct thread *thread, const char *function);
 
 /* State, name and program image of the thread now. */
 int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);

@@ -333,13 +333,15 @@ static void hide_stop(struct tracer *tracer, pid_t tid, struct tracer_request *r
          is_same_call(&request->registers, &request->restarted_at)))
         return;
     bool is_endless = false;
-    bool restarted = capture_arch.restart_call(tid, &is_endless);
+    bool may_lose_timeout = false;
+    bool restarted = capture_arch.restart_call(tid, &is_endless, &may_lose_timeout);
     tracer->counters.eintr_restarted += restarted;
     if (!request || !restarted)
         return;
     struct procfs_schedstat now;
     request->restarted = true;
     request->is_endless = is_endless;
+    request->may_lose_timeout = may_lose_timeout;
     request->restarted_slices = read_schedstat(tid, &now) == 0 ? now.slices : 0;
 }
 

@@ -89,6 +89,7 @@ struct tracer_request {
     bool is_cut;               /* there was more to copy than there was time for */
     bool restarted;            /* the system call that the stop has ended was started again */
     bool is_endless;           /* and that one has no timeout */
+    bool may_lose_timeout;     /* or one that a stop can rob it of (capture_arch.h) */
     uint64_t restarted_slices; /* then: how often the thread had been on a CPU */
     /*
      * CLOCK_MONOTONIC of a thread that was stopped; all 0 of one that was not. From the interrupt to its arrival it
