@@ -10,7 +10,8 @@
 enum {
     /* What the copy has beyond what the last walk used, for calls that go deeper next time. */
     COPY_SLACK_BYTES = 16 << 10,
-    COPY_LIMIT_BYTES = 16 << 20
+    COPY_LIMIT_BYTES = 16 << 20,
+    COPY_DECAY = 256 /* from sample to sample; room costs nothing, the top bounds what is copied */
 };
 
 const char *failure_name(enum failure failure)
@@ -40,6 +41,17 @@ static int find_thread(struct digest *digest, struct thread_shared *shared)
     return error;
 }
 
+/* What lies above the outermost frame need not be copied. */
+static void learn_top(struct thread_shared *thread, const struct stack *stack, const struct item *item)
+{
+    uint64_t before = thread->top_avma;
+    bool is_same_stack = item->stack.start_avma < before && before <= item->stack.end_avma;
+    if (stack->end == STACK_CUT_COPY)
+        thread->top_avma = 0; /* perhaps it was in the way */
+    else if (stack->end == STACK_COMPLETE && (!is_same_stack || stack->top_avma > before))
+        thread->top_avma = stack->top_avma;
+}
+
 /* Sets what the next copy of this thread's stack should have. */
 static void learn(struct digest *digest, const struct item *item)
 {
@@ -58,8 +70,9 @@ static void learn(struct digest *digest, const struct item *item)
         wanted = stack->other_bytes + COPY_SLACK_BYTES;
     if (stack->interrupted_sp_at_avma)
         thread->interrupted_sp_at_avma = stack->interrupted_sp_at_avma;
-    if (wanted < now - now / 8) /* down slowly: the next deep call should not be cut */
-        wanted = now - now / 8;
+    if (wanted < now - now / COPY_DECAY) /* down slowly: the next deep call should not be cut */
+        wanted = now - now / COPY_DECAY;
+    learn_top(thread, stack, item);
     thread->copy_bytes = wanted < COPY_LIMIT_BYTES ? wanted : COPY_LIMIT_BYTES;
 }
 

@@ -214,6 +214,7 @@ void flights_start(struct flights *flights, struct thread *thread)
             .mem_fd = item->space->mem_fd,
             .stack_start_avma = thread->stack.start_avma,
             .stack_end_avma = thread->stack.end_avma,
+            .stack_top_avma = thread->shared->top_avma,
             .last_sp_avma = last_sp(thread),
         };
         error = tracer_start(flights->tracer, &flight->request);
@@ -476,7 +477,8 @@ static bool read_sleeping(const struct thread *thread, const struct procfs_sysca
         return false;
     struct memory_range stack = {.bytes = item->buffer};
     struct stackcopy copy = {.tid = thread->tid, .mem_fd = item->space->mem_fd, .until_ns = UINT64_MAX};
-    stack.size = stackcopy_read(&copy, call->sp_avma, extent->end_avma, item->buffer, limit, &stack.avma);
+    uint64_t end_avma = stackcopy_end(call->sp_avma, thread->shared->top_avma, extent->end_avma);
+    stack.size = stackcopy_read(&copy, call->sp_avma, end_avma, item->buffer, limit, &stack.avma);
     thread->process->memory_was_gone |= copy.memory_gone;
     item->registers = registers_of_syscall(call);
     item->time_ns = clock_now_ns();

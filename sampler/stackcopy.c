@@ -6,6 +6,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* A walk may look a little further than it had to before. */
+enum { TOP_SLACK_BYTES = 1 << 10 };
+
 /* A piece takes 10 to 50 us: so long may a copy go on behind its time. */
 enum { PAGE_BYTES = 4096, PIECE_BYTES = 128 << 10 };
 
@@ -46,6 +49,12 @@ static size_t read_pieces(struct stackcopy *copy, uint64_t start, uint64_t end, 
             return got;
         }
     }
+}
+
+uint64_t stackcopy_end(uint64_t sp, uint64_t top_avma, uint64_t end_avma)
+{
+    return sp < top_avma && top_avma < end_avma && end_avma - top_avma > TOP_SLACK_BYTES ? top_avma + TOP_SLACK_BYTES
+                                                                                         : end_avma;
 }
 
 size_t stackcopy_read(struct stackcopy *copy, uint64_t sp, uint64_t limit_avma, uint8_t *buffer, size_t size,

@@ -25,6 +25,12 @@ struct stackcopy {
 };
 
 /*
+ * Where a copy may end of a stack in a mapping that ends at `end_avma`, when nothing at or above `top_avma` was needed
+ * so far (0: not known): a little above that.
+ */
+uint64_t stackcopy_end(uint64_t sp, uint64_t top_avma, uint64_t end_avma);
+
+/*
  * Copies from the red zone below `sp` upward, `size` bytes at most and to `limit_avma` at most (0: no limit). The page
  * below the stack pointer's may be a guard page, which would fail the whole read; and how a read that meets a hole is
  * cut is the kernel's affair, so it is cut at pages by us when it was short. Returns how many bytes, from *ret_start.

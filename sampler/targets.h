@@ -39,7 +39,10 @@ struct thread_shared {
     atomic_uint references;
     pid_t pid;
     pid_t tid;
-    atomic_size_t copy_bytes; /* how much of the stack the next copy should have; set by the unwinder */
+    atomic_size_t copy_bytes; /* how much of the stack the next copy may need; set by the unwinder */
+    /* Above all that walks of it to the outermost frame have needed, on the stack where it was last; 0: none yet. Set
+     * by the unwinder. */
+    atomic_uint_fast64_t top_avma;
     /* Where on its signal stack that of the interrupted code is written down (struct stack); 0: it has none so far. Set
      * by the capture thread and the unwinder. */
     atomic_uint_fast64_t interrupted_sp_at_avma;

@@ -229,8 +229,9 @@ static void read_stacks(struct tracer_request *request)
     size_t bytes_max = request->stack_bytes_max ? request->stack_bytes_max : request->buffer_bytes;
     bool is_known = request->stack_start_avma <= sp && sp < request->stack_end_avma;
     request->other_bytes = 0;
-    request->bytes = stackcopy_read(&copy, sp, is_known ? request->stack_end_avma : 0, request->buffer,
-                                    smaller(bytes_max, request->buffer_bytes), &request->bytes_avma);
+    uint64_t limit_avma = is_known ? stackcopy_end(sp, request->stack_top_avma, request->stack_end_avma) : 0;
+    request->bytes = stackcopy_read(&copy, sp, limit_avma, request->buffer, smaller(bytes_max, request->buffer_bytes),
+                                    &request->bytes_avma);
     request->is_cut = copy.is_cut;
     /* A stopped thread is in no exec: what is true now is true of the whole snapshot. */
     request->memory_gone = copy.memory_gone || (!copy.has_memory && is_memory_gone(request->mem_fd));

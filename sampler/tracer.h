@@ -60,7 +60,8 @@ struct tracer_request {
      */
     uint64_t stack_start_avma;
     uint64_t stack_end_avma;
-    uint64_t last_sp_avma; /* where it was in there; 0: not known */
+    uint64_t stack_top_avma; /* above all that is wanted of that mapping (stackcopy_end); 0: not known */
+    uint64_t last_sp_avma;   /* where it was in there; 0: not known */
     /*
      * Where on a signal stack the stack pointer of the interrupted code was last (struct stack); 0: not known. If that
      * word is in the copy, the stack that it points to is copied too, as far as there is room. Of a thread that is on a

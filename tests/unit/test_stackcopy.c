@@ -141,12 +141,23 @@ static void tells_of_the_memory(void **state)
     close(copy.mem_fd);
 }
 
+static void ends_above_what_was_needed(void **state)
+{
+    (void)state;
+    assert_int_equal(stackcopy_end(0x7000, 0, 0x20000), 0x20000);
+    assert_int_equal(stackcopy_end(0x7000, 0x8000, 0x20000), 0x8400);
+    assert_int_equal(stackcopy_end(0x7000, 0x1fc00, 0x20000), 0x20000); /* not beyond the end */
+    assert_int_equal(stackcopy_end(0x7000, 0x7000, 0x20000), 0x20000);  /* the top of another stack below */
+    assert_int_equal(stackcopy_end(0x7000, 0x30000, 0x20000), 0x20000); /* and above */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_of_it_when_there_is_time, setup, teardown),
         cmocka_unit_test_setup_teardown(one_piece_when_there_is_none, setup, teardown),
         cmocka_unit_test_setup_teardown(a_hole_ends_it, setup, teardown),
+        cmocka_unit_test(ends_above_what_was_needed),
         cmocka_unit_test_setup_teardown(all_of_it_when_there_is_time, setup_by_memory, teardown),
         cmocka_unit_test_setup_teardown(one_piece_when_there_is_none, setup_by_memory, teardown),
         cmocka_unit_test_setup_teardown(a_hole_ends_it, setup_by_memory, teardown),
