@@ -47,8 +47,6 @@ struct capture_arch {
      * with EINTR? Then a stop at that moment has it start over, with its whole timeout.
      */
     bool (*may_lose_timeout)(int64_t call);
-    /* The kernel's function below which all of a system call runs, as /proc/PID/stack names it. */
-    const char *syscall_function;
     /* How far below the stack pointer a function may keep data (the red zone). */
     uint64_t red_zone_bytes;
 };

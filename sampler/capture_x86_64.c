@@ -213,6 +213,5 @@ const struct capture_arch capture_arch = {
     .find_interrupted = find_interrupted,
     .restart_call = restart_call,
     .may_lose_timeout = may_lose_timeout,
-    .syscall_function = "do_syscall_64",
     .red_zone_bytes = RED_ZONE_BYTES,
 };

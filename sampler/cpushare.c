@@ -65,8 +65,3 @@ bool cpushare_tick(struct cpushare *share)
     share->credit -= 1.0;
     return true;
 }
-
-void cpushare_give_back(struct cpushare *share)
-{
-    share->credit += 1.0;
-}

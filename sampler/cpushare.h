@@ -46,7 +46,4 @@ void cpushare_stopped(struct cpushare *share, uint64_t stopped_ns);
 /* The thread is runnable at a tick: adds its share, and takes a whole tick if there is one. */
 bool cpushare_tick(struct cpushare *share);
 
-/* The sample that the tick was due for is not taken: the next tick is due. */
-void cpushare_give_back(struct cpushare *share);
-
 #endif

@@ -554,19 +554,6 @@ void flights_end_keep(struct flights *flights, struct thread *thread, bool with_
     pipeline_put(flights->pipeline, item);
 }
 
-void flights_repeat(struct flights *flights, struct thread *thread)
-{
-    struct item *item = take_item(flights, 0);
-    if (!item)
-        return;
-    item->kind = ITEM_REPEAT;
-    item->thread = thread_shared_ref(thread->shared);
-    item->time_ns = flights->targets->ticked_ns;
-    item->ns = take_wall_ns(flights, thread);
-    flights->samples++;
-    pipeline_put(flights->pipeline, item);
-}
-
 uint64_t flights_samples(const struct flights *flights)
 {
     return flights->samples + flights->kept * flights->targets->tick - flights->kept_from;

@@ -79,9 +79,6 @@ bool flights_must_not_stop(struct thread *thread);
  */
 void flights_count_again(struct flights *flights, struct thread *thread);
 
-/* In wall mode: the thread has not left the system call that its last sample is of, so that is its stack still. */
-void flights_repeat(struct flights *flights, struct thread *thread);
-
 /* A sample without a stack. */
 void flights_fail(struct flights *flights, struct thread *thread, enum failure failure);
 

@@ -1,7 +1,6 @@
 #include "sampler/sampling.h"
 
 #include "common/clock.h"
-#include "sampler/capture_arch.h"
 #include "sampler/othertracer.h"
 #include "sampler/pinning.h"
 
@@ -171,26 +170,6 @@ static void start_all(struct sampling *sampling, const struct choice *choices, s
     }
 }
 
-/*
- * Gives those that may be leaving a call the time for it. Who waits for a CPU all that time has not run yet, which its
- * stack in the kernel tells whom it may be told to: it is not stopped at this tick. Returns the end of those that are.
- */
-static size_t let_leave(struct sampling *sampling, struct choice *choices, size_t first, size_t count)
-{
-    tracer_wait(sampling->tracer, -1, clock_now_ns() + LEAVE_NS, false);
-    size_t end = first;
-    for (size_t i = first; i < count; i++) {
-        struct thread *thread = choices[i].thread;
-        if (!thread_is_in_kernel_function(thread, capture_arch.syscall_function))
-            choices[end++] = choices[i];
-        else if (sampling->options->mode == MODE_WALL)
-            flights_repeat(sampling->flights, thread);
-        else
-            cpushare_give_back(&thread->share);
-    }
-    return end;
-}
-
 static void stop_all(struct sampling *sampling, struct choice *choices, size_t count)
 {
     uint64_t patience_ns = NS_PER_SEC / sampling->options->rate_hz / 2;
@@ -201,7 +180,7 @@ static void stop_all(struct sampling *sampling, struct choice *choices, size_t c
         tracer_spin(sampling->tracer, clock_now_ns() + SPIN_NS);
     start_all(sampling, choices + elsewhere, here - elsewhere, &patience_ns);
     if (here < count)
-        count = let_leave(sampling, choices, here, count);
+        tracer_wait(sampling->tracer, -1, clock_now_ns() + LEAVE_NS, false);
     start_all(sampling, choices + here, count - here, &patience_ns);
     tracer_watch_end(sampling->tracer);
 }

@@ -246,14 +246,6 @@ int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret)
     return procfs_parse_syscall(text, (size_t)size, ret) ? 0 : -EAGAIN;
 }
 
-bool thread_is_in_kernel_function(const struct thread *thread, const char *function)
-{
-    char text[2048]; /* the innermost frames come first, of 64 at most; one that was just woken has few */
-    autoclose int fd = open_task_file(thread->process, thread->tid, "stack");
-    ssize_t size = fd < 0 ? -1 : pread(fd, text, sizeof(text), 0);
-    return size > 0 && memmem(text, (size_t)size, function, strlen(function));
-}
-
 int thread_read_status(const struct thread *thread, struct procfs_status *ret)
 {
     char path[48];

@@ -200,10 +200,6 @@ int thread_read_schedstat(const struct thread *thread, struct procfs_schedstat *
 /* Where the thread sleeps. -EAGAIN: it runs, or does not sleep in one place; -EPERM: not allowed, or not supported. */
 int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret);
 
-/* Has the kernel's stack of the thread this function's frame? False also when it may not be read (capability
- * CAP_SYS_ADMIN). */
-bool thread_is_in_kernel_function(const struct thread *thread, const char *function);
-
 /* State, name and program image of the thread now. */
 int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);
 
