@@ -160,13 +160,6 @@ void looks_end_process(struct looks *looks, struct process *process)
     targets_remove_process(looks->targets, process);
 }
 
-/* Those asked to stop at an earlier tick may have arrived: they do not wait until everything else is done. */
-static void serve_arrivals(struct looks *looks)
-{
-    if (tracer_holds_any(looks->tracer))
-        tracer_collect(looks->tracer);
-}
-
 /* The unwinder has asked for another sample of some thread that does not run. */
 static bool take_wants_look(struct process *process)
 {
@@ -187,7 +180,7 @@ static bool consider_threads(struct looks *looks, struct process *process, size_
             thread_gone(looks, thread);
         }
         if (i % LOOK_BATCH == 0)
-            serve_arrivals(looks);
+            tracer_serve(looks->tracer);
     }
     return has_moved;
 }

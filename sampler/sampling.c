@@ -185,13 +185,6 @@ static void stop_all(struct sampling *sampling, struct choice *choices, size_t c
     tracer_watch_end(sampling->tracer);
 }
 
-/* Those asked to stop at an earlier tick may have arrived: they do not wait until everything else is done. */
-static void serve_arrivals(const struct sampling *sampling)
-{
-    if (tracer_holds_any(sampling->tracer))
-        tracer_collect(sampling->tracer);
-}
-
 void sampling_take(struct sampling *sampling, struct choice *choices, size_t count, uint64_t now_ns)
 {
     sampling->now_ns = now_ns;
@@ -199,13 +192,13 @@ void sampling_take(struct sampling *sampling, struct choice *choices, size_t cou
     for (size_t i = 0; i < count; i++) {
         if (prepare(sampling, &choices[i]))
             choices[ready++] = choices[i];
-        serve_arrivals(sampling);
+        tracer_serve(sampling->tracer);
     }
     size_t stops = 0;
     for (size_t i = 0; i < ready; i++) {
         if (read_or_stop(sampling, &choices[i]))
             choices[stops++] = choices[i];
-        serve_arrivals(sampling);
+        tracer_serve(sampling->tracer);
     }
     stop_all(sampling, choices, stops);
 }

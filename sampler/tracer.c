@@ -543,6 +543,12 @@ void tracer_collect(struct tracer *tracer)
     tell_finished(tracer);
 }
 
+void tracer_serve(struct tracer *tracer)
+{
+    if (tracer->used)
+        tracer_collect(tracer);
+}
+
 /* While threads are seized they are looked after at least this often. */
 #define LOOK_PERIOD_NS ASK_AGAIN_NS
 

@@ -144,6 +144,9 @@ int tracer_start(struct tracer *tracer, struct tracer_request *request);
 /* Handles everything that has arrived, and requests past their deadline. Never blocks. */
 void tracer_collect(struct tracer *tracer);
 
+/* The same if anybody is held, for between two steps of other work: who was asked earlier may have arrived. */
+void tracer_serve(struct tracer *tracer);
+
 /*
  * Collects until CLOCK_MONOTONIC reaches `deadline_ns` or `wake_fd` is readable (-1: none). With `until_idle` also
  * until no request is in flight. Returns whether wake_fd is readable.
