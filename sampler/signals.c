@@ -1,8 +1,9 @@
 #include "sampler/signals.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 static bool is_ignored(int signal)
@@ -11,36 +12,9 @@ static bool is_ignored(int signal)
     return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Blocked in all threads, so this one gets them, when it waits for them. */
-static void *signals_loop(void *context)
+int signals_init(struct signals *signals)
 {
-    const struct signals *signals = context;
-    pthread_setname_np(pthread_self(), "signals");
-    for (;;) {
-        int signal = sigwaitinfo(&signals->read_set, NULL);
-        if (signal > 0)
-            (void)!write(signals->write_fd, &signal, sizeof(signal));
-    }
-    return NULL;
-}
-
-static int begin(struct signals *signals)
-{
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
-        return -errno;
-    signals->fd = fds[0];
-    signals->write_fd = fds[1];
-    int error = pthread_create(&signals->thread, NULL, signals_loop, signals);
-    signals->has_thread = error == 0;
-    if (error)
-        signals_deinit(signals);
-    return -error;
-}
-
-int signals_init(struct signals *signals, bool hold_quit)
-{
-    *signals = (struct signals){.fd = -1, .write_fd = -1};
+    *signals = (struct signals){.fd = -1};
     sigset_t read_set;
     sigemptyset(&read_set);
     /* Shells start background jobs with SIGINT ignored; who sends one to a sampler means it. nohup means it too. */
@@ -50,8 +24,6 @@ int signals_init(struct signals *signals, bool hold_quit)
         sigaddset(&read_set, SIGHUP);
     if (!is_ignored(SIGTSTP))
         sigaddset(&read_set, SIGTSTP);
-    if (hold_quit && !is_ignored(SIGQUIT))
-        sigaddset(&read_set, SIGQUIT);
     sigset_t blocked = read_set;
     sigaddset(&blocked,
               SIGTTOU); /* blocked, a write to the terminal from the background goes through instead of stopping us */
@@ -66,20 +38,15 @@ int signals_init(struct signals *signals, bool hold_quit)
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) < 0)
         return -errno;
     signals->read_set = read_set;
-    return begin(signals);
+    signals->fd = signalfd(-1, &read_set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signals->fd < 0 ? -errno : 0;
 }
 
 void signals_deinit(struct signals *signals)
 {
-    if (signals->has_thread) {
-        pthread_cancel(signals->thread);
-        pthread_join(signals->thread, NULL);
-    }
     if (signals->fd >= 0)
         close(signals->fd);
-    if (signals->write_fd >= 0)
-        close(signals->write_fd);
-    *signals = (struct signals){.fd = -1, .write_fd = -1};
+    signals->fd = -1;
 }
 
 static void mask_one(int how, int signal)
@@ -97,6 +64,15 @@ void signals_stop_self(void)
     mask_one(SIG_BLOCK, SIGTSTP);
 }
 
+int signals_hold_quit(struct signals *signals)
+{
+    if (is_ignored(SIGQUIT))
+        return 0;
+    mask_one(SIG_BLOCK, SIGQUIT);
+    sigaddset(&signals->read_set, SIGQUIT);
+    return signalfd(signals->fd, &signals->read_set, 0) < 0 ? -errno : 0;
+}
+
 void signals_allow_quit(void)
 {
     mask_one(SIG_UNBLOCK, SIGQUIT);
@@ -111,10 +87,10 @@ void signals_quit(void)
 
 int signals_next(struct signals *signals)
 {
-    int signal;
-    if (read(signals->fd, &signal, sizeof(signal)) != (ssize_t)sizeof(signal))
+    struct signalfd_siginfo info;
+    if (read(signals->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return 0;
-    if (signal != SIGTSTP && signal != SIGQUIT)
+    if (info.ssi_signo != SIGTSTP && info.ssi_signo != SIGQUIT)
         signals->received++;
-    return signal;
+    return (int)info.ssi_signo;
 }
