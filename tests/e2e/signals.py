@@ -97,7 +97,9 @@ class Kinds(harness.Case):
                     time.sleep(random.uniform(0, 0.05))  # anywhere in its work
                     sampler.signal(number)
                     if number == signal.SIGTSTP:
-                        harness.wait_until(lambda: harness.state(sampler.pid) in "TZ", "the sampler has stopped, or ended")
+                        # To signal it reaps it if it has ended: there is no state to ask for then.
+                        harness.wait_until(lambda: sampler.process.poll() is not None or harness.state(sampler.pid) == "T",
+                                           "the sampler has stopped, or ended")
                         sampler.signal(signal.SIGCONT)
                         sampler.signal(signal.SIGINT)
                     sampler.end()
