@@ -271,7 +271,7 @@ static int run(struct report *report)
         return STATUS_TROUBLE;
     }
     fileio_raise_limit();
-    error = signals_init(&report->signals);
+    error = signals_init(&report->signals, false);
     if (error) {
         tell("cannot set up signals: %s", strerror(-error));
         return STATUS_TROUBLE;
@@ -288,7 +288,7 @@ int report_run(const struct options *options)
     }
     report->options = *options;
     report->results = (struct results){.output = {.fd = -1}, .stats_file = {.fd = -1}};
-    report->signals.fd = -1;
+    report->signals = (struct signals){.fd = -1, .write_fd = -1};
     int status = run(report);
     digest_deinit(&report->digest);
     profile_free(report->profile);

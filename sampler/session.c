@@ -559,9 +559,7 @@ static int prepare(struct session *session)
     /* Before the child's exec: whatever it starts is told. */
     session->sideband =
         watch_open_events(options->events, options->children, options->program ? session->launch.pid : 0);
-    error = signals_init(&session->signals);
-    if (!error)
-        error = signals_hold_quit(&session->signals);
+    error = signals_init(&session->signals, true);
     if (error)
         tell(session, "cannot set up signals: %s", strerror(-error));
     return error;
@@ -629,7 +627,7 @@ int session_run(const struct options *options)
         .snapshots = {.fd = -1},
         .stop_log_file = {.fd = -1},
         .launch = {.pid = -1, .pid_fd = -1, .go_fd = -1, .outcome_fd = -1},
-        .signals = {.fd = -1},
+        .signals = {.fd = -1, .write_fd = -1},
         .ended_fd = -1,
         .shows_progress = options->verbosity >= 0 && isatty(STDERR_FILENO),
     };

@@ -1,9 +1,8 @@
 #include "sampler/signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 static bool is_ignored(int signal)
@@ -12,9 +11,36 @@ static bool is_ignored(int signal)
     return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-int signals_init(struct signals *signals)
+/* Blocked in all threads, so this one gets them, when it waits for them. */
+static void *signals_loop(void *context)
 {
-    *signals = (struct signals){.fd = -1};
+    const struct signals *signals = context;
+    pthread_setname_np(pthread_self(), "signals");
+    for (;;) {
+        int signal = sigwaitinfo(&signals->read_set, NULL);
+        if (signal > 0)
+            (void)!write(signals->write_fd, &signal, sizeof(signal));
+    }
+    return NULL;
+}
+
+static int begin(struct signals *signals)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -errno;
+    signals->fd = fds[0];
+    signals->write_fd = fds[1];
+    int error = pthread_create(&signals->thread, NULL, signals_loop, signals);
+    signals->has_thread = error == 0;
+    if (error)
+        signals_deinit(signals);
+    return -error;
+}
+
+int signals_init(struct signals *signals, bool hold_quit)
+{
+    *signals = (struct signals){.fd = -1, .write_fd = -1};
     sigset_t read_set;
     sigemptyset(&read_set);
     /* Shells start background jobs with SIGINT ignored; who sends one to a sampler means it. nohup means it too. */
@@ -24,6 +50,8 @@ int signals_init(struct signals *signals)
         sigaddset(&read_set, SIGHUP);
     if (!is_ignored(SIGTSTP))
         sigaddset(&read_set, SIGTSTP);
+    if (hold_quit && !is_ignored(SIGQUIT))
+        sigaddset(&read_set, SIGQUIT);
     sigset_t blocked = read_set;
     sigaddset(&blocked,
               SIGTTOU); /* blocked, a write to the terminal from the background goes through instead of stopping us */
@@ -38,15 +66,20 @@ int signals_init(struct signals *signals)
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) < 0)
         return -errno;
     signals->read_set = read_set;
-    signals->fd = signalfd(-1, &read_set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return signals->fd < 0 ? -errno : 0;
+    return begin(signals);
 }
 
 void signals_deinit(struct signals *signals)
 {
+    if (signals->has_thread) {
+        pthread_cancel(signals->thread);
+        pthread_join(signals->thread, NULL);
+    }
     if (signals->fd >= 0)
         close(signals->fd);
-    signals->fd = -1;
+    if (signals->write_fd >= 0)
+        close(signals->write_fd);
+    *signals = (struct signals){.fd = -1, .write_fd = -1};
 }
 
 static void mask_one(int how, int signal)
@@ -64,15 +97,6 @@ void signals_stop_self(void)
     mask_one(SIG_BLOCK, SIGTSTP);
 }
 
-int signals_hold_quit(struct signals *signals)
-{
-    if (is_ignored(SIGQUIT))
-        return 0;
-    mask_one(SIG_BLOCK, SIGQUIT);
-    sigaddset(&signals->read_set, SIGQUIT);
-    return signalfd(signals->fd, &signals->read_set, 0) < 0 ? -errno : 0;
-}
-
 void signals_allow_quit(void)
 {
     mask_one(SIG_UNBLOCK, SIGQUIT);
@@ -87,10 +111,10 @@ void signals_quit(void)
 
 int signals_next(struct signals *signals)
 {
-    struct signalfd_siginfo info;
-    if (read(signals->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+    int signal;
+    if (read(signals->fd, &signal, sizeof(signal)) != (ssize_t)sizeof(signal))
         return 0;
-    if (info.ssi_signo != SIGTSTP && info.ssi_signo != SIGQUIT)
+    if (signal != SIGTSTP && signal != SIGQUIT)
         signals->received++;
-    return (int)info.ssi_signo;
+    return signal;
 }
