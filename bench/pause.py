@@ -129,7 +129,7 @@ class Sampler(Watcher):
     def read(self, process):
         process.finish()
         with open(self.path, encoding="utf-8") as file:
-            rows = [tuple(map(int, line.split())) for line in file]
+            rows = [tuple(map(int, line.split()[:4])) for line in file]
         self.held = [end - arrived for _, _, arrived, end in rows]
         return [(tid, start, end) for tid, start, _, end in rows]
 

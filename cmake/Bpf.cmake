@@ -1,5 +1,5 @@
-# Registers of sleeping threads by BPF (sampler/bpfregs.h): only where clang compiles for BPF and libbpf is there.
-set(SAMPLER_BPF AUTO CACHE STRING "Read registers of sleeping threads by BPF: AUTO (where it can be built), ON or OFF")
+# Looks at threads by BPF (sampler/bpflook.h, sampler/bpfregs.h): only where clang compiles for BPF and libbpf is there.
+set(SAMPLER_BPF AUTO CACHE STRING "Look at threads by BPF: AUTO (where it can be built), ON or OFF")
 set(SAMPLER_BPF_FOUND OFF)
 if(NOT SAMPLER_BPF STREQUAL "OFF")
   find_program(SAMPLER_BPF_CLANG NAMES clang clang-14)
@@ -21,6 +21,6 @@ function(sampler_bpf_object name source)
   add_custom_command(
     OUTPUT ${name}
     COMMAND ${SAMPLER_BPF_CLANG} -target bpf -O2 -g -Wall -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -I${SAMPLER_BPF_INCLUDE} -c ${source} -o ${name}
-    DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/bpf/record.h
+    DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/bpf/record.h ${CMAKE_CURRENT_SOURCE_DIR}/bpf/look.h
     COMMENT "Compiling ${source} for BPF" VERBATIM)
 endfunction()

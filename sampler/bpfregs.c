@@ -2,49 +2,29 @@
 
 #include "common/fileio.h"
 #include "sampler/bpf/record.h"
+#include "sampler/bpfobject.h"
 #include "sampler/capture_arch.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-/* The compiled program, from sampler/bpf/registers.bpf.c. */
-__asm__(".section .rodata\n"
-        ".balign 8\n"
-        "bpfregs_object:\n"
-        ".incbin \"" SAMPLER_BPF_OBJECT "\"\n"
-        "bpfregs_object_end:\n"
-        ".previous\n");
-extern const uint8_t bpfregs_object[];
-extern const uint8_t bpfregs_object_end[];
+BPFOBJECT_INCLUDE(bpfregs_object, SAMPLER_BPF_REGISTERS_OBJECT);
 
 struct bpfregs {
     struct bpf_object *object;
     int program_fd;
 };
 
-static int say_nothing(enum libbpf_print_level level, const char *format, va_list args)
-{
-    (void)level;
-    (void)format;
-    (void)args;
-    return 0;
-}
-
 static bool load(struct bpfregs *bpfregs)
 {
-    LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "sampler");
-    bpfregs->object = bpf_object__open_mem(bpfregs_object, (size_t)(bpfregs_object_end - bpfregs_object), &options);
-    if (!bpfregs->object || bpf_object__load(bpfregs->object))
-        return false;
-    struct bpf_program *program = bpf_object__find_program_by_name(bpfregs->object, "tell_registers");
-    bpfregs->program_fd = program ? bpf_program__fd(program) : -1;
+    bpfregs->object = bpfobject_load(bpfregs_object, (size_t)(bpfregs_object_end - bpfregs_object), "tell_registers",
+                                     &bpfregs->program_fd);
     /* An iterator for one thread: older kernels do not have it. */
     struct registers own;
-    return bpfregs->program_fd >= 0 && bpfregs_read(bpfregs, gettid(), &own);
+    return bpfregs->object && bpfregs_read(bpfregs, gettid(), &own);
 }
 
 struct bpfregs *bpfregs_new(void)
@@ -52,7 +32,6 @@ struct bpfregs *bpfregs_new(void)
     struct bpfregs *bpfregs = calloc(1, sizeof(*bpfregs));
     if (!bpfregs)
         return NULL;
-    libbpf_set_print(say_nothing);
     if (load(bpfregs))
         return bpfregs;
     bpfregs_free(bpfregs);

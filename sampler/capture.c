@@ -44,6 +44,7 @@ struct capture {
     struct flights flights;
     uint64_t now_ns; /* of the tick in work */
     bool is_slow;    /* the last tick took a good part of a period */
+    struct kernelview view;
     struct looks looks;
     struct sampling sampling;
     struct capture_result result;
@@ -55,6 +56,7 @@ static void tick(struct capture *capture)
     capture->now_ns = clock_now_ns();
     targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
+    kernelview_begin_tick(&capture->view, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
     looks_take(&capture->looks, capture->now_ns);
     sampling_take(&capture->sampling, capture->looks.choices, capture->looks.choice_count, capture->now_ns);
@@ -95,6 +97,7 @@ static void last_look(struct capture *capture)
         capture->result.look_error = capture->looks.look_error;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
+    capture->result.displaced_ns = capture->flights.displaced_ns;
     while (capture->targets.process_count) {
         struct process *process = capture->targets.processes[0];
         process_read_cpu(process, now_ns, true);
@@ -206,6 +209,18 @@ void capture_resume(struct capture *capture)
     set_flag(capture, &capture->paused, false);
 }
 
+/*
+ * To load BPF programs takes some 20 ms of CPU time. Runs that are over soon can save that; those of which nobody knows
+ * may be.
+ */
+#define LONG_RUN_NS      NS_PER_SEC
+#define UNKNOWN_DELAY_NS (100 * NS_PER_MS)
+
+static bool may_last(const struct options *options)
+{
+    return !options->duration_ns || options->duration_ns >= LONG_RUN_NS;
+}
+
 static int add_targets(struct capture *capture, const struct capture_target *targets, size_t count, bool launched)
 {
     for (size_t i = 0; i < count; i++) {
@@ -244,10 +259,17 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .targets = &capture->targets,
                                     .flights = &capture->flights,
                                     .tracer = tracer,
+                                    .view = &capture->view,
                                     .account = &capture->result.account};
+    capture->view.is_wanted = options->bpf && may_last(options);
+    capture->view.delay_ns = options->duration_ns ? 0 : UNKNOWN_DELAY_NS;
+    capture->view.spins = options->pin == PIN_AUTO;
     looks_init(&capture->looks);
-    capture->sampling = (struct sampling){
-        .options = options, .mapper = &capture->mapper, .flights = &capture->flights, .tracer = tracer};
+    capture->sampling = (struct sampling){.options = options,
+                                          .mapper = &capture->mapper,
+                                          .flights = &capture->flights,
+                                          .tracer = tracer,
+                                          .view = &capture->view};
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -309,6 +331,7 @@ void capture_free(struct capture *capture)
     if (!capture)
         return;
     flights_deinit(&capture->flights);
+    kernelview_deinit(&capture->view);
     account_deinit(&capture->result.account);
     mapper_deinit(&capture->mapper);
     targets_deinit(&capture->targets);

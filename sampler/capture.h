@@ -32,6 +32,7 @@ struct capture_result {
     uint64_t execs;
     uint64_t sleeps;                 /* times that a thread was found asleep where it had run before (wall mode) */
     uint64_t stopped_asleep;         /* threads that did not run and were asked to stop all the same */
+    struct histogram displaced_ns;   /* threads that were kept from their CPU for their registers, for how long */
     struct refusal refusal;          /* the first process that could not be read or stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int look_error;                  /* some thread could not be looked at at some tick: a negative errno */

@@ -132,7 +132,8 @@ static void note_unstopped(struct digest *digest, const struct item *item, bool 
 {
     enum stack_end end = digest->stack.end;
     /* For want of registers: the next sample of this thread is taken by a stop. */
-    bool wants_stop = end == STACK_CUT_BAD_RULE || end == STACK_CUT_NO_RULE;
+    bool lacks_registers = !registers_known(&item->registers, REGISTER_RCX);
+    bool wants_stop = lacks_registers && (end == STACK_CUT_BAD_RULE || end == STACK_CUT_NO_RULE);
     if (wants_stop)
         thread_note_stuck(item->thread, &item->registers);
     if (wants_stop || end == STACK_CUT_COPY || !is_in_place) {

@@ -467,27 +467,115 @@ static bool add_kernel_registers(struct flights *flights, const struct thread *t
     return true;
 }
 
-/* false: it has no stack there, or ran. */
-static bool read_sleeping(const struct thread *thread, const struct procfs_syscall *call, struct item *item)
+/* Of a thread that is not stopped. false: it has no stack there. */
+static bool copy_stack(const struct thread *thread, uint64_t sp_avma, struct item *item)
 {
-    const struct extent *extent = address_map_extent(item->map, call->sp_avma);
+    const struct extent *extent = address_map_extent(item->map, sp_avma);
     size_t wanted = thread->shared->copy_bytes;
     size_t limit = wanted < item->buffer_bytes ? wanted : item->buffer_bytes;
     if (!extent)
         return false;
     struct memory_range stack = {.bytes = item->buffer};
     struct stackcopy copy = {.tid = thread->tid, .mem_fd = item->space->mem_fd, .until_ns = UINT64_MAX};
-    uint64_t end_avma = stackcopy_end(call->sp_avma, thread->shared->top_avma, extent->end_avma);
-    stack.size = stackcopy_read(&copy, call->sp_avma, end_avma, item->buffer, limit, &stack.avma);
+    uint64_t end_avma = stackcopy_end(sp_avma, thread->shared->top_avma, extent->end_avma);
+    stack.size = stackcopy_read(&copy, sp_avma, end_avma, item->buffer, limit, &stack.avma);
     thread->process->memory_was_gone |= copy.memory_gone;
-    item->registers = registers_of_syscall(call);
-    item->time_ns = clock_now_ns();
     item->stack = *extent;
     item->ranges[0] = stack;
     item->range_count = 1;
+    return stack.size > 0;
+}
+
+/* false: it has no stack there, or ran. */
+static bool read_sleeping(const struct thread *thread, const struct procfs_syscall *call, struct item *item)
+{
+    item->registers = registers_of_syscall(call);
+    if (!copy_stack(thread, call->sp_avma, item))
+        return false;
+    item->time_ns = clock_now_ns();
     /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
      * and maps that were looked at then (an exec ends every other thread first, and those that end run). */
-    return stack.size > 0 && has_not_run(thread);
+    return has_not_run(thread);
+}
+
+/* Nothing was taken after all. */
+static void take_back(struct flights *flights, struct thread *thread, struct item *item, uint64_t counted_tick,
+                      uint64_t counted_wall_ns)
+{
+    thread->counted_tick = counted_tick;
+    thread->counted_wall_ns = counted_wall_ns;
+    drop_sample(flights, thread, item, FAILURE_NONE);
+}
+
+static void keep(struct flights *flights, struct thread *thread)
+{
+    thread->is_kept = true;
+    flights->kept++;
+    flights->kept_from += thread->counted_tick;
+}
+
+static bool are_equal(const struct procfs_schedstat *a, const struct procfs_schedstat *b)
+{
+    return a->run_ns == b->run_ns && a->slices == b->slices;
+}
+
+/* The stack that came with the registers, or what is there now if the thread has not run since. */
+static bool take_told_stack(const struct thread *thread, const struct told *told, struct item *item)
+{
+    struct procfs_schedstat now;
+    item->registers = told->registers;
+    if (told->stack_bytes && told->stack_bytes <= item->buffer_bytes) {
+        memcpy(item->buffer, told->stack, told->stack_bytes);
+        item->stack = thread->stack;
+        item->ranges[0] =
+            (struct memory_range){.avma = told->stack_avma, .bytes = item->buffer, .size = told->stack_bytes};
+        item->range_count = 1;
+        return true;
+    }
+    return copy_stack(thread, told->registers.value[REGISTER_RSP], item) && thread_read_schedstat(thread, &now) == 0 &&
+           are_equal(&now, &told->counters);
+}
+
+static void note_displaced(struct flights *flights, const struct thread *thread, const struct cpuworkers_times *times)
+{
+    histogram_add(&flights->displaced_ns, times->ended_ns - times->began_ns);
+    if (flights->stoplog)
+        stoplog_add(flights->stoplog, &(struct stop){.tid = thread->tid,
+                                                     .asked_ns = times->asked_ns,
+                                                     .arrived_ns = times->began_ns,
+                                                     .released_ns = times->ended_ns,
+                                                     .is_displaced = true});
+}
+
+bool flights_take_told(struct flights *flights, struct thread *thread, const struct told *told, bool keeps)
+{
+    struct process *process = thread->process;
+    if (!told->has_registers || told->stat.image_hash != process->image_hash ||
+        !is_known_code(process->map, told->registers.value[REGISTER_PC]))
+        return false;
+    /* Elsewhere it may be in a signal handler: a stop looks for the stack that this one leads to. */
+    if (told->stat.state == 'R' && !told->is_where_it_was)
+        return false;
+    uint64_t counted_tick = thread->counted_tick;
+    uint64_t counted_wall_ns = thread->counted_wall_ns;
+    struct item *item = new_sample(flights, thread, thread->shared->copy_bytes);
+    if (!item)
+        return false;
+    if (!take_told_stack(thread, told, item)) {
+        take_back(flights, thread, item, counted_tick, counted_wall_ns);
+        return false;
+    }
+    item->time_ns = clock_now_ns();
+    thread->stack = item->stack;
+    thread->may_lose_timeout = capture_arch.may_lose_timeout(told->call);
+    if (told->times.ended_ns)
+        note_displaced(flights, thread, &told->times);
+    thread->reads++;
+    thread->shared->wants_again = false;
+    if (keeps && thread->seen_off_cpu && are_equal(&told->counters, &thread->last))
+        keep(flights, thread);
+    pipeline_put(flights->pipeline, item);
+    return true;
 }
 
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
@@ -511,19 +599,15 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
             is_read = !can_stop;
     }
     if (!is_read) {
-        thread->counted_tick = counted_tick;
-        thread->counted_wall_ns = counted_wall_ns;
-        drop_sample(flights, thread, item, FAILURE_NONE);
+        take_back(flights, thread, item, counted_tick, counted_wall_ns);
         if (process->memory_was_gone)
             flights_fail(flights, thread, FAILURE_EXEC);
         return process->memory_was_gone;
     }
     shared->wants_again = false;
-    thread->is_kept = true;
     thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
     thread->reads++;
-    flights->kept++;
-    flights->kept_from += thread->counted_tick;
+    keep(flights, thread);
     pipeline_put(flights->pipeline, item);
     return true;
 }

@@ -5,7 +5,9 @@
 #ifndef SAMPLER_FLIGHT_H
 #define SAMPLER_FLIGHT_H
 
+#include "common/histogram.h"
 #include "sampler/attach.h"
+#include "sampler/kernelview.h"
 #include "sampler/mapper.h"
 #include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
@@ -35,6 +37,7 @@ struct flights {
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
+    struct histogram displaced_ns;   /* threads that were kept from their CPU to be read */
     struct refusal refusal;          /* the first process that could not be stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int error;                       /* a sample was lost: a negative errno */
@@ -60,6 +63,13 @@ void flights_start(struct flights *flights, struct thread *thread);
  * it needs no other.
  */
 bool flights_read(struct flights *flights, struct thread *thread, bool can_stop);
+
+/*
+ * Takes the sample of a thread of which the kernel has told the registers, without stopping it; the stack too, or it is
+ * read now. It sleeps, or waits for a CPU. false: it cannot be taken so, or has run meanwhile; nothing was taken.
+ * `keeps` it as above, if it has not run since the look.
+ */
+bool flights_take_told(struct flights *flights, struct thread *thread, const struct told *told, bool keeps);
 
 /*
  * The thread, whose last sample was kept, has run or is gone: the ticks since then, up to this one or the one before,

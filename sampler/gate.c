@@ -1,6 +1,7 @@
 #include "sampler/gate.h"
 
 #include "common/clock.h"
+#include "sampler/kernelview.h"
 #include "sampler/targets.h"
 
 #include <signal.h>
@@ -41,21 +42,24 @@ void gate_deinit(struct gate *gate)
     *gate = (struct gate){0};
 }
 
-static bool read_hot(struct process *process, uint64_t *ret_run_ns)
+static bool read_hot(struct process *process, struct kernelview *view, uint64_t now_ns, uint64_t *ret_run_ns)
 {
     *ret_run_ns = 0;
+    for (size_t i = 0; i < process->hot_count; i++)
+        process->threads[i]->has_fresh = false;
+    kernelview_look(view, process->threads, process->hot_count, now_ns);
     for (size_t i = 0; i < process->hot_count; i++) {
         struct thread *thread = process->threads[i];
-        thread->has_fresh = thread_read_schedstat(thread, &thread->fresh) == 0;
-        if (!thread->has_fresh)
+        if (!thread->has_fresh && thread_read_schedstat(thread, &thread->fresh) < 0)
             return false;
+        thread->has_fresh = true;
         *ret_run_ns += thread->fresh.run_ns;
     }
     return true;
 }
 
 /* The rest now. false: it could not be had in one moment. */
-static bool measure(struct process *process, uint64_t *ret_rest_ns)
+static bool measure(struct process *process, struct kernelview *view, uint64_t now_ns, uint64_t *ret_rest_ns)
 {
     struct gate *gate = &process->gate;
     uint64_t before_ns;
@@ -64,7 +68,7 @@ static bool measure(struct process *process, uint64_t *ret_rest_ns)
     if (!read_clock(gate, &before_ns))
         return false;
     for (int i = 0; i < TRIES; i++) {
-        if (!read_hot(process, &hot_ns) || !read_clock(gate, &after_ns))
+        if (!read_hot(process, view, now_ns, &hot_ns) || !read_clock(gate, &after_ns))
             return false;
         if (before_ns == after_ns) {
             *ret_rest_ns = after_ns - hot_ns - process->cold_run_ns;
@@ -86,20 +90,30 @@ static bool has_other_count(struct process *process)
     return before != st.st_nlink;
 }
 
-bool gate_is_shut(struct process *process)
+/* Has it so many cold threads that the question is worth while? */
+static bool has_use(const struct process *process, const struct kernelview *view)
+{
+    size_t least = kernelview_is_open(view) ? GATE_COLD_LEAST_TOLD : GATE_COLD_LEAST;
+    return process->thread_count - process->hot_count >= least;
+}
+
+bool gate_may_shut(const struct process *process, const struct kernelview *view)
+{
+    return process->gate.is_known && has_use(process, view);
+}
+
+bool gate_is_shut(struct process *process, struct kernelview *view, uint64_t now_ns)
 {
     struct gate *gate = &process->gate;
     uint64_t rest_ns;
     gate->has_fired = false;
-    if (!gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
-        return false;
-    if (has_other_count(process) || !measure(process, &rest_ns))
+    if (!gate_may_shut(process, view) || has_other_count(process) || !measure(process, view, now_ns, &rest_ns))
         return false;
     gate->has_fired = rest_ns != gate->rest_ns;
     return !gate->has_fired;
 }
 
-void gate_learn(struct process *process, bool moved, bool ended)
+void gate_learn(struct process *process, bool moved, bool ended, struct kernelview *view, uint64_t now_ns)
 {
     struct gate *gate = &process->gate;
     bool has_candidate = gate->has_candidate;
@@ -107,7 +121,7 @@ void gate_learn(struct process *process, bool moved, bool ended)
     /* The time of a thread that has ended is in the clock and nobody's; the same when one came and went unseen. */
     if (ended || (gate->has_fired && !moved))
         gate->is_known = false;
-    if (gate->is_known || process->thread_count - process->hot_count < GATE_COLD_LEAST)
+    if (gate->is_known || !has_use(process, view))
         return;
     if (!gate->clock)
         begin(gate, process->pid);
@@ -117,7 +131,7 @@ void gate_learn(struct process *process, bool moved, bool ended)
         gate->rest_ns = gate->candidate_ns;
         return;
     }
-    gate->has_candidate = gate->clock && measure(process, &gate->candidate_ns);
+    gate->has_candidate = gate->clock && measure(process, view, now_ns, &gate->candidate_ns);
     for (size_t i = 0; i < process->hot_count; i++)
         process->threads[i]->has_fresh = false; /* will be old at the next look */
 }

@@ -26,10 +26,11 @@
 #include <sys/types.h>
 #include <time.h>
 
+struct kernelview;
 struct process;
 
-/* Fewer cold threads are looked at faster than asked about. */
-enum { GATE_COLD_LEAST = 3 };
+/* Fewer cold threads are looked at faster than asked about: one by one, and with a view of the kernel's. */
+enum { GATE_COLD_LEAST = 3, GATE_COLD_LEAST_TOLD = 32 };
 
 struct gate {
     clockid_t clock; /* of the process; 0: not begun */
@@ -46,13 +47,14 @@ struct gate {
 /*
  * Of a process with cold threads: true when none of them has run since the last look at it, but perhaps the last
  * milliseconds, and none has ended. false says nothing. Reads the hot threads' counters, which the next look at each
- * then takes (thread_look).
+ * then takes (thread_look); through `view`, for the tick of `now_ns`, where that is open. It may be NULL.
  */
-bool gate_is_shut(struct process *process);
+bool gate_is_shut(struct process *process, struct kernelview *view, uint64_t now_ns);
+bool gate_may_shut(const struct process *process, const struct kernelview *view); /* else it need not be asked */
 
 /* All threads were looked at, and are sorted into hot and cold. `moved`: some that was cold before has run, or may
  * have; `ended`: some thread is gone. */
-void gate_learn(struct process *process, bool moved, bool ended);
+void gate_learn(struct process *process, bool moved, bool ended, struct kernelview *view, uint64_t now_ns);
 
 void gate_deinit(struct gate *gate);
 

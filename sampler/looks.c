@@ -12,6 +12,9 @@
 /* Threads looked at between two looks at those that were asked to stop at an earlier tick. */
 enum { LOOK_BATCH = 32 };
 
+/* Of a process with more threads, those that run seldom are looked at in their turn. */
+enum { LOOK_AT_ONCE_MAX = 256 };
+
 /* Takes a thread up for this tick. */
 static void choose(struct looks *looks, struct thread *thread, const struct procfs_stat *stat)
 {
@@ -46,6 +49,15 @@ static bool is_wanted_again(const struct thread *thread)
     return thread->shared->wants_again && thread->reads < READS_MAX;
 }
 
+/* As told at this tick, or now. */
+static int read_stat(const struct looks *looks, const struct thread *thread, struct procfs_stat *ret)
+{
+    if (thread->told_ns != looks->now_ns)
+        return thread_read_stat(thread, ret);
+    *ret = thread->told_stat;
+    return 0;
+}
+
 static void skip_thread_time(const struct looks *looks, struct thread *thread)
 {
     thread->counted_tick = looks->targets->tick;
@@ -56,11 +68,21 @@ static void skip_thread_time(const struct looks *looks, struct thread *thread)
  * A name that another thread gives it is no run of its own. Looked for once, before it is left alone until it runs: who
  * makes threads names them at once.
  */
-static bool has_new_name(const struct thread *thread)
+static bool has_new_name(const struct looks *looks, const struct thread *thread)
 {
     struct procfs_stat stat;
-    return thread->is_kept && thread->is_settled && !thread->is_cold && thread_read_stat(thread, &stat) == 0 &&
+    return thread->is_kept && thread->is_settled && !thread->is_cold && read_stat(looks, thread, &stat) == 0 &&
            strcmp(stat.comm, thread->comm) != 0;
+}
+
+/*
+ * What runs changes its stack; who waits for a CPU does not, but that is told by the kernel only. In cpu mode its turns
+ * are counted all the same.
+ */
+static bool is_off_cpu(const struct looks *looks, const struct thread *thread, const struct procfs_stat *stat)
+{
+    bool is_told = thread->told_ns == looks->now_ns && looks->options->mode == MODE_WALL;
+    return is_told ? !thread->told_on_cpu : stat->state != 'R';
 }
 
 /*
@@ -100,18 +122,18 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     }
     bool needs_nothing = is_wall ? thread->is_kept && !is_wanted_again(thread) : !thread->is_zombie;
     thread->is_settled = !moved && needs_nothing && (!thread->ran_ns || looks->now_ns - thread->ran_ns > WARM_NS);
-    if (!moved && needs_nothing && !has_new_name(thread))
+    if (!moved && needs_nothing && !has_new_name(looks, thread))
         return 0;
     thread->is_settled = false;
     /* A zombie is asked each time: exec in another thread makes that one the main thread, under this number. */
-    error = thread_read_stat(thread, &stat);
+    error = read_stat(looks, thread, &stat);
     if (error)
         return not_looked(looks, error);
     if (!moved && thread->is_kept && stat.state == 'R')
         return 0; /* woken, and waits for a CPU: until it gets one, its stack is the one that we have */
     flights_end_keep(looks->flights, thread, false);
     thread->is_zombie = stat.state == 'Z' || stat.state == 'X';
-    thread->seen_off_cpu = stat.state != 'R';
+    thread->seen_off_cpu = is_off_cpu(looks, thread, &stat);
     looks->running_known += stat.state == 'R';
     if (moved && stat.state != 'R' && !thread->is_zombie) {
         looks->sleeps += !thread->was_asked;
@@ -166,6 +188,11 @@ static bool take_wants_look(struct process *process)
     return process->space && process->space->wants_look && atomic_exchange(&process->space->wants_look, false);
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Looks at threads [first, *end) of the process; *end moves when some are gone. True: a cold one has run, or may have.
  */
 static bool consider_threads(struct looks *looks, struct process *process, size_t first, const size_t *end)
@@ -173,6 +200,8 @@ static bool consider_threads(struct looks *looks, struct process *process, size_
     bool has_moved = false;
     for (size_t i = first; i < *end;) {
         struct thread *thread = process->threads[i];
+        if ((i - first) % KERNELVIEW_BATCH == 0 && !thread->has_fresh)
+            kernelview_look(looks->view, &process->threads[i], least(KERNELVIEW_BATCH, *end - i), looks->now_ns);
         if (consider_thread(looks, thread) == 0) {
             has_moved |= thread->is_cold && !thread->is_settled;
             i++;
@@ -185,11 +214,38 @@ static bool consider_threads(struct looks *looks, struct process *process, size_
     return has_moved;
 }
 
+/* Those who will be looked at whatever the gates say: gates ask for themselves. */
+static size_t count_ungated(const struct looks *looks, const struct process *process)
+{
+    if (gate_may_shut(process, looks->view))
+        return 0;
+    return process->thread_count > LOOK_AT_ONCE_MAX ? process->hot_count : process->thread_count;
+}
+
+/* Of all processes at once, in the order of the looks to come. */
+static void look_ahead(struct looks *looks)
+{
+    const struct targets *targets = looks->targets;
+    struct thread *threads[KERNELVIEW_BATCH];
+    size_t count = 0;
+    for (size_t i = 0; i < targets->process_count; i++) {
+        const struct process *process = targets->processes[i];
+        for (size_t j = 0; j < count_ungated(looks, process); j++) {
+            threads[count++] = process->threads[j];
+            if (count < KERNELVIEW_BATCH)
+                continue;
+            kernelview_look(looks->view, threads, count, looks->now_ns);
+            count = 0;
+        }
+    }
+    kernelview_look(looks->view, threads, count, looks->now_ns);
+}
+
 static void consider_hot(struct looks *looks, struct process *process)
 {
     process->has_run = false;
     process->has_lost_threads = false;
-    process->wants_all = take_wants_look(process) || !gate_is_shut(process);
+    process->wants_all = take_wants_look(process) || !gate_is_shut(process, looks->view, looks->now_ns);
     consider_threads(looks, process, 0, &process->hot_count);
 }
 
@@ -208,7 +264,7 @@ static void consider_cold(struct looks *looks, struct process *process)
     process_sort_threads(process, process->wants_all);
     process_read_cpu(process, looks->now_ns, false);
     if (process->wants_all)
-        gate_learn(process, has_moved, process->has_lost_threads);
+        gate_learn(process, has_moved, process->has_lost_threads, looks->view, looks->now_ns);
 }
 
 /* How many threads of the machine are on a CPU or wait for one. */
@@ -227,6 +283,8 @@ void looks_take(struct looks *looks, uint64_t now_ns)
     looks->choice_count = 0;
     looks->running = looks->options->mode == MODE_CPU ? read_running(looks) : UINT64_MAX;
     looks->running_known = 1; /* ourselves */
+    if (kernelview_is_open(looks->view))
+        look_ahead(looks);
     for (size_t i = 0; i < targets->process_count; i++)
         consider_hot(looks, targets->processes[i]);
     for (size_t i = 0; i < targets->process_count; i++)

@@ -7,6 +7,7 @@
 
 #include "sampler/account.h"
 #include "sampler/flight.h"
+#include "sampler/kernelview.h"
 #include "sampler/options.h"
 #include "sampler/targets.h"
 #include "sampler/tracer.h"
@@ -25,6 +26,7 @@ struct looks {
     struct targets *targets;
     struct flights *flights;
     struct tracer *tracer;
+    struct kernelview *view;
     struct account *account; /* gets the time of threads and processes that are gone */
 
     uint64_t now_ns;        /* of the tick in work */

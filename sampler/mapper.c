@@ -8,10 +8,11 @@
 
 /* Maps are read again this often though no counter moved: a library can take the place of one of the same size. */
 #define MAP_PERIOD_NS (100 * NS_PER_MS)
-/* When new executable memory is told: what remains is memory that was moved, or unmapped. */
-#define MAP_TOLD_PERIOD_NS NS_PER_SEC
+/* When new executable memory is told: what remains is memory that was moved, or unmapped. What comes in its place is
+ * told again. */
+#define MAP_TOLD_PERIOD_NS (10 * NS_PER_SEC)
 /* The counter is looked at that often then. */
-#define COUNTER_TOLD_PERIOD_NS (50 * NS_PER_MS)
+#define COUNTER_TOLD_PERIOD_NS (250 * NS_PER_MS)
 /* And not more often than this for an address that they do not explain, while no counter moves. */
 #define MAP_RETRY_NS (5 * NS_PER_MS)
 /* Reading them takes at most one part in so many of the time: when nothing calls for it; when something does. */

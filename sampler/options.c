@@ -38,7 +38,7 @@ static const char help[] =
     "                           dwarf: unwind information only (default auto)\n"
     "      --max-depth N        keep the N innermost frames (default 4096)\n"
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
-    "      --bpf auto|off       registers of sleeping threads by BPF, where built, permitted and needed (default "
+    "      --bpf auto|off       threads are read by BPF instead of being stopped, where built and permitted (default "
     "auto)\n"
     "      --events auto|perf|perf-threads|proc\n"
     "                           how new threads, children and mappings are noticed: perf: by perf's records, of the "

@@ -38,7 +38,7 @@ struct options {
     bool unwind_given;
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
-    bool bpf; /* registers of sleeping threads may be read by it */
+    bool bpf; /* threads may be read by it */
     enum events events;
     int pin; /* PIN_AUTO, ... or a CPU (pinning.h) */
     bool children;

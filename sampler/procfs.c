@@ -65,12 +65,17 @@ bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret)
         !parse_u64(&cursor, end, &text_start) || !skip_fields(&cursor, end, 1) || !parse_u64(&cursor, end, &text_end) ||
         !skip_fields(&cursor, end, 1) || !parse_u64(&cursor, end, &stack_start))
         return false;
-    stat.image_hash = hash_pair(hash_pair(text_start, text_end), stack_start);
+    stat.image_hash = procfs_image_hash(text_start, text_end, stack_start);
     uint64_t processor;
     bool has_processor = skip_fields(&cursor, end, 11) && parse_u64(&cursor, end, &processor);
     stat.processor = has_processor && processor <= INT_MAX ? (int)processor : -1;
     *ret = stat;
     return true;
+}
+
+uint64_t procfs_image_hash(uint64_t code_start_avma, uint64_t code_end_avma, uint64_t first_stack_avma)
+{
+    return hash_pair(hash_pair(code_start_avma, code_end_avma), first_stack_avma);
 }
 
 bool procfs_parse_schedstat(const char *text, size_t size, struct procfs_schedstat *ret)

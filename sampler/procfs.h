@@ -28,6 +28,7 @@ struct procfs_stat {
     int processor; /* on which it is, or was last; -1: not told */
 };
 bool procfs_parse_stat(const char *text, size_t size, struct procfs_stat *ret);
+uint64_t procfs_image_hash(uint64_t code_start_avma, uint64_t code_end_avma, uint64_t first_stack_avma);
 
 #define PROCFS_PF_KTHREAD 0x00200000U
 #define PROCFS_PF_EXITING 0x00000004U /* on its way out: it has no memory any more, and cannot be stopped */

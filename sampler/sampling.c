@@ -74,6 +74,25 @@ static bool prepare(struct sampling *sampling, const struct choice *choice)
     return failure == FAILURE_NONE;
 }
 
+/*
+ * Reads what the kernel has told of it. True: that is its sample. Else what is known of it is brought up to date: it
+ * may be on a CPU now.
+ */
+static bool take_told(struct sampling *sampling, struct choice *choice, const struct told *told)
+{
+    struct thread *thread = choice->thread;
+    if (!told->is_known)
+        return false;
+    if (flights_take_told(sampling->flights, thread, told, sampling->options->mode == MODE_WALL))
+        return true;
+    if (told->is_on_cpu && choice->stat.state != 'R') {
+        choice->stat = told->stat;
+        thread->seen_off_cpu = false;
+        thread->woken_ns = sampling->now_ns;
+    }
+    return false;
+}
+
 /* It could not be read, for it was woken; on a busy machine it sleeps again by now. False: nothing is known of it. */
 static bool look_again(struct sampling *sampling, struct choice *choice)
 {
@@ -89,9 +108,11 @@ static bool look_again(struct sampling *sampling, struct choice *choice)
 }
 
 /* Reads the thread if it can be read. True: it is to be stopped. */
-static bool read_or_stop(struct sampling *sampling, struct choice *choice)
+static bool read_or_stop(struct sampling *sampling, struct choice *choice, const struct told *told)
 {
     struct thread *thread = choice->thread;
+    if (take_told(sampling, choice, told))
+        return false;
     bool stays_out = othertracer_holds(thread->process, sampling->now_ns);
     bool can_stop = false;
     for (int tries = 0; tries < 2; tries++) {
@@ -185,6 +206,26 @@ static void stop_all(struct sampling *sampling, struct choice *choices, size_t c
     tracer_watch_end(sampling->tracer);
 }
 
+/* As many as are told of at once. Returns how many of them are to be stopped, which are in `ret_stops` then: before
+ * `choices`, or at the same place. */
+static size_t read_batch(struct sampling *sampling, struct choice *choices, size_t count, struct choice *ret_stops)
+{
+    struct thread *threads[KERNELVIEW_BATCH];
+    struct told told[KERNELVIEW_BATCH];
+    size_t stops = 0;
+    if (count > KERNELVIEW_BATCH)
+        count = KERNELVIEW_BATCH;
+    for (size_t i = 0; i < count; i++)
+        threads[i] = choices[i].thread;
+    kernelview_read(sampling->view, threads, count, told);
+    for (size_t i = 0; i < count; i++) {
+        if (read_or_stop(sampling, &choices[i], &told[i]))
+            ret_stops[stops++] = choices[i];
+        tracer_serve(sampling->tracer);
+    }
+    return stops;
+}
+
 void sampling_take(struct sampling *sampling, struct choice *choices, size_t count, uint64_t now_ns)
 {
     sampling->now_ns = now_ns;
@@ -195,10 +236,7 @@ void sampling_take(struct sampling *sampling, struct choice *choices, size_t cou
         tracer_serve(sampling->tracer);
     }
     size_t stops = 0;
-    for (size_t i = 0; i < ready; i++) {
-        if (read_or_stop(sampling, &choices[i]))
-            choices[stops++] = choices[i];
-        tracer_serve(sampling->tracer);
-    }
+    for (size_t i = 0; i < ready; i += KERNELVIEW_BATCH)
+        stops += read_batch(sampling, choices + i, ready - i, choices + stops);
     stop_all(sampling, choices, stops);
 }

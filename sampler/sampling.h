@@ -7,6 +7,7 @@
 
 #include "sampler/attach.h"
 #include "sampler/flight.h"
+#include "sampler/kernelview.h"
 #include "sampler/looks.h"
 #include "sampler/mapper.h"
 #include "sampler/options.h"
@@ -20,6 +21,7 @@ struct sampling {
     struct mapper *mapper;
     struct flights *flights;
     struct tracer *tracer;
+    struct kernelview *view;
 
     uint64_t now_ns;         /* of the tick in work */
     uint64_t execs;          /* processes found in another image than before */

@@ -1,15 +1,17 @@
 /*
  * A file with a line for each stop of a thread, for measurements of what the sampler costs its target:
  *
- *     1234 8371000123456 8371000140000 8371000152345
+ *     1234 8371000123456 8371000140000 8371000152345 stopped
  *
  * thread id, and when it was asked to stop, had stopped as far as we can tell, and was let go: CLOCK_MONOTONIC, in
- * nanoseconds. The capture thread only leaves a stop in memory of fixed size; a thread of the log's own writes, so that
- * nothing waits for a disk while a thread of the target stands still.
+ * nanoseconds. "displaced": it was kept from its CPU instead (cpuworkers.h). The capture thread only leaves a stop in
+ * memory of fixed size; a thread of the log's own writes, so that nothing waits for a disk while a thread of the target
+ * stands still.
  */
 #ifndef SAMPLER_STOPLOG_H
 #define SAMPLER_STOPLOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -18,6 +20,7 @@ struct stop {
     uint64_t asked_ns;
     uint64_t arrived_ns;
     uint64_t released_ns;
+    bool is_displaced;
 };
 
 /* Stops that wait to be written; what comes while all are taken is lost, and told. */

@@ -29,6 +29,7 @@ enum { SPARE_DESCRIPTORS = 32 };
  */
 enum { CHEAP_CLOCK_THREADS = 64 };
 #define CLOCK_PERIOD_NS (100 * NS_PER_MS)
+#define UNKNOWN_TIME_NS (20 * NS_PER_MS)
 
 /* A running thread's counters move at scheduler ticks and switches only. */
 #define COUNTER_GRAIN_NS (100 * NS_PER_MS)
@@ -380,6 +381,7 @@ void targets_remove_thread(struct targets *targets, struct thread *thread)
     targets->thread_count--;
     targets->threads_vanished++;
     process->known_cpu_ns += thread->cpu_ns;
+    process->had_other_threads = true;
     thread_free(thread);
 }
 
@@ -444,9 +446,20 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
     return 0;
 }
 
+/* Besides threads that we know: more than a scheduler tick, by which the clock is ahead of a thread that runs. */
+static bool has_time_of_others(const struct process *process)
+{
+    uint64_t known_ns = process->first_cpu_ns + process->known_cpu_ns + UNKNOWN_TIME_NS;
+    for (size_t i = 0; i < process->thread_count; i++)
+        known_ns += process->threads[i]->cpu_ns;
+    return process->last_cpu_ns > known_ns;
+}
+
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
 {
-    bool is_cheap = process->gate.has_timer || process->thread_count <= CHEAP_CLOCK_THREADS;
+    /* One that has always had one thread has no other time than that one's. */
+    bool is_single = process->thread_count == 1 && !process->had_other_threads;
+    bool is_cheap = !is_single && (process->gate.has_timer || process->thread_count <= CHEAP_CLOCK_THREADS);
     bool may_have_moved = process->has_run || process->has_lost_threads;
     if (!must && !(is_cheap && may_have_moved) && now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
         return;
@@ -454,6 +467,8 @@ void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
     if (cpu_ns > process->last_cpu_ns)
         process->last_cpu_ns = cpu_ns;
     process->cpu_read_ns = now_ns;
+    if (is_single)
+        process->had_other_threads = has_time_of_others(process);
 }
 
 static uint64_t hash_place(const struct registers *registers)

@@ -68,6 +68,12 @@ struct thread {
     struct procfs_schedstat last;
     struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
     bool has_fresh;
+    /* Told by the kernel for the tick `told_ns`, with `fresh` (kernelview.h); and when the thread began, which is how
+     * it is known there; 0: not known. */
+    struct procfs_stat told_stat;
+    bool told_on_cpu;
+    uint64_t told_ns;
+    uint64_t began_ns;
     bool is_new;          /* it began during the run */
     uint64_t ran_ns;      /* the look at which it was last found to have run; 0: never yet */
     bool is_cold;         /* among the cold threads of its process */
@@ -134,7 +140,8 @@ struct process {
     uint64_t first_cpu_ns; /* the process CPU clock when sampling of it began */
     uint64_t last_cpu_ns;
     uint64_t cpu_read_ns;
-    uint64_t known_cpu_ns; /* CPU time of its threads that are gone again */
+    uint64_t known_cpu_ns;  /* CPU time of its threads that are gone again */
+    bool had_other_threads; /* than the one that it has, as far as its CPU time tells */
 };
 
 struct targets {

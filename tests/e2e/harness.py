@@ -1,7 +1,7 @@
 """What the end-to-end tests share: start targets and the sampler, read what it writes, look at the target afterwards.
 
 The environment says where things are: SAMPLER is the program, TESTPROGS the directory of the test programs. SAMPLER_EVENTS is given
-to each run as --events, if it is set.
+to each run as --events, if it is set; SAMPLER_BPF as --bpf, off if it is not set, so that all tests meet the stops that most users have.
 Nothing waits without a limit, nothing sleeps for luck, and only processes that a test started are ever signalled.
 A test file ends with `harness.main()`: status 0 (passed), 1 (failed), 77 (something could not run here; the reason is printed
 last).
@@ -25,6 +25,7 @@ import unittest
 SAMPLER = os.environ["SAMPLER"]
 TESTPROGS = os.environ["TESTPROGS"]
 EVENTS = os.environ.get("SAMPLER_EVENTS")
+BPF = os.environ.get("SAMPLER_BPF", "off")
 LIMIT = 30.0  # seconds that anything may take which takes a moment on an idle machine
 
 
@@ -192,6 +193,8 @@ class Sampler:
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         self.start = time.monotonic()
         arguments = [str(argument) for argument in arguments]
+        if "-p" in arguments or "--" in arguments:
+            arguments = ["--bpf", BPF, *arguments]
         if EVENTS and arguments[:1] != ["report"]:
             arguments = ["--events", EVENTS, *arguments]
         self.process = subprocess.Popen([SAMPLER, *arguments], **options)

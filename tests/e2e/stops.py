@@ -11,25 +11,29 @@ from harness import Target, program, run
 
 
 def read_log(path):
-    """(thread, asked, arrived, released) of each line."""
+    """(thread, asked, arrived, released) of each line that says stopped, and of each that says displaced."""
+    rows = {"stopped": [], "displaced": []}
     with open(path, encoding="ascii") as file:
-        return [tuple(map(int, re.fullmatch(r"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+)\n", line).groups())) for line in file]
+        for line in file:
+            *numbers, how = re.fullmatch(r"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) (stopped|displaced)\n", line).groups()
+            rows[how].append(tuple(map(int, numbers)))
+    return rows["stopped"], rows["displaced"]
 
 
 class Log(harness.Case):
     def check(self, stats):
         """One well-formed line for each stop, in agreement with the counters; returns the threads."""
-        rows = read_log(self.path("stops"))
-        self.assertEqual(len(rows), stats["stops"])
-        for _, asked, arrived, released in rows:
+        stopped, displaced = read_log(self.path("stops"))
+        self.assertEqual((len(stopped), len(displaced)), (stats["stops"], stats["displaced"]))
+        for _, asked, arrived, released in stopped + displaced:
             self.assertLessEqual(asked, arrived)
             self.assertLess(arrived, released)
-        for name, longest, total in (("stop_ns", max(row[3] - row[1] for row in rows), sum(row[3] - row[1] for row in rows)),
-                                     ("held_ns", max(row[3] - row[2] for row in rows), sum(row[3] - row[2] for row in rows))):
-            self.assertEqual((stats[name]["max"], stats[name]["sum"]), (longest, total))
+        for name, times in (("stop_ns", [row[3] - row[1] for row in stopped]), ("held_ns", [row[3] - row[2] for row in stopped]),
+                            ("displaced_ns", [row[3] - row[2] for row in displaced])):
+            self.assertEqual((stats[name]["max"], stats[name]["sum"]), (max(times, default=0), sum(times)))
             self.assertLessEqual(stats[name]["p50"], stats[name]["p99"])
         self.assertLessEqual(stats["held_ns"]["sum"], stats["stop_ns"]["sum"])
-        return {row[0] for row in rows}
+        return {row[0] for row in stopped + displaced}
 
     def test_attached(self):
         for pin in ("auto", "off"):
@@ -43,6 +47,23 @@ class Log(harness.Case):
     def test_launched(self):
         _, stats, _ = self.launch(["-r", "500", "--stop-log", self.path("stops")], [program("exiter"), "exit", "0", "0.4"])
         self.assertEqual(len(self.check(stats)), 1)
+
+    def test_displaced(self):
+        """Where threads can be read by BPF nobody who runs is stopped, but in the first ticks; without, everybody is."""
+        for bpf in ("auto", "off"):
+            with self.subTest(bpf=bpf), Target("spinners", 2, 60) as target:
+                harness.wait_until(lambda: len(harness.tasks(target.pid)) >= 2, "its threads")
+                profile, stats, _ = self.attach(target.pid, "-r", "200", "-d", "2", "--bpf", bpf, "--stop-log", self.path("stops"))
+                self.check(stats)
+                self.assert_caught(profile.total, stats)
+                self.assertEqual(stats["samples_truncated"], 0)
+                if bpf == "off" or not stats["registers_by_bpf"]:
+                    self.assertEqual((stats["displaced"], stats["registers_by_bpf"], stats["unstopped"]), (0, 0, 0))
+                else:
+                    self.assertGreater(stats["displaced"], 0)
+                    self.assertLess(stats["stops"], stats["samples"] / 4)
+                    self.assertAlmostEqual(stats["unstopped"], stats["samples"] - stats["stops"], delta=3)  # a sample in flight at the end
+                harness.assert_healthy(target.pid)
 
     def test_file(self):
         """There when the run is over, under its name only, and a file like any other; without a stop it is empty."""

@@ -155,7 +155,7 @@ static size_t look(struct scene *scene, bool all)
     }
     process_sort_threads(process, all);
     if (all)
-        gate_learn(process, ran > 0, ended > 0);
+        gate_learn(process, ran > 0, ended > 0, NULL, 0);
     return ran;
 }
 
@@ -163,7 +163,7 @@ static size_t look(struct scene *scene, bool all)
 static void look_until_shut(struct scene *scene)
 {
     for (int i = 0; i < TRIES; i++) {
-        bool is_shut = gate_is_shut(scene->process);
+        bool is_shut = gate_is_shut(scene->process, NULL, 0);
         look(scene, !is_shut);
         if (is_shut)
             return;
@@ -187,15 +187,15 @@ static void test_one_runs(void **state)
     look_until_shut(&scene);
     assert_int_equal(scene.process->hot_count, 0);
     for (int i = 0; i < SLEEPERS; i++) {
-        assert_true(gate_is_shut(scene.process)); /* nobody runs, so nothing moves */
+        assert_true(gate_is_shut(scene.process, NULL, 0)); /* nobody runs, so nothing moves */
         look(&scene, false);
         call_thread(&scene, scene.child.page->tids[i]);
         wait_asleep(&scene);
-        assert_false(gate_is_shut(scene.process));
+        assert_false(gate_is_shut(scene.process, NULL, 0));
         assert_int_equal(look(&scene, true), 1);
         assert_int_equal(scene.process->hot_count, 1);
         assert_int_equal(scene.process->threads[0]->tid, scene.child.page->tids[i]);
-        assert_true(gate_is_shut(scene.process)); /* what it is when one is hot is known */
+        assert_true(gate_is_shut(scene.process, NULL, 0)); /* what it is when one is hot is known */
         look(&scene, false);
         assert_int_equal(scene.process->hot_count, 0);
     }
@@ -228,7 +228,7 @@ static void test_busy_threads(void **state)
         call_thread(&scene, scene.child.page->tids[i]);
         wait_off_cpu(scene.child.pid, scene.child.page->tids[i]);
         for (int j = 0; j < 10; j++)
-            assert_false(gate_is_shut(scene.process));
+            assert_false(gate_is_shut(scene.process, NULL, 0));
         assert_true(look(&scene, true) >= 1);
     }
     end(&scene);
@@ -244,7 +244,7 @@ static void test_threads_come_and_go(void **state)
         kill(scene.child.pid, SIGHUP);
         child_wait(&scene.child.page->ready, SLEEPERS + i + 1);
         wait_off_cpu(scene.child.pid, scene.child.page->tids[SLEEPERS + i]);
-        assert_false(gate_is_shut(scene.process)); /* a thread that nobody knows yet */
+        assert_false(gate_is_shut(scene.process, NULL, 0)); /* a thread that nobody knows yet */
         start_another(&scene, SIGUSR1);
         wait_asleep(&scene);
         look_until_shut(&scene);
@@ -252,7 +252,7 @@ static void test_threads_come_and_go(void **state)
         assert_int_equal(syscall(SYS_tgkill, scene.child.pid, scene.child.page->tids[i], SIGUSR1), 0);
         child_wait(&scene.child.page->ended, i + 1);
         wait_off_cpu(scene.child.pid, scene.child.page->tids[i]);
-        assert_false(gate_is_shut(scene.process));
+        assert_false(gate_is_shut(scene.process, NULL, 0));
         look(&scene, true);
     }
     end(&scene);
@@ -268,11 +268,11 @@ static void test_unseen_time(void **state)
     kill(scene.child.pid, SIGHUP);
     child_wait(&scene.child.page->ready, SLEEPERS + 1);
     wait_off_cpu(scene.child.pid, scene.child.page->tids[SLEEPERS]);
-    assert_false(gate_is_shut(scene.process));
+    assert_false(gate_is_shut(scene.process, NULL, 0));
     look(&scene, true);
     wait_asleep(&scene);
     look_until_shut(&scene);
-    assert_true(gate_is_shut(scene.process));
+    assert_true(gate_is_shut(scene.process, NULL, 0));
     end(&scene);
 }
 
@@ -284,7 +284,7 @@ static void test_process_is_gone(void **state)
     look_until_shut(&scene);
     kill(scene.child.pid, SIGKILL);
     waitpid(scene.child.pid, NULL, 0);
-    assert_false(gate_is_shut(scene.process));
+    assert_false(gate_is_shut(scene.process, NULL, 0));
     look(&scene, true);
     assert_int_equal(scene.process->thread_count, 0);
     targets_deinit(&scene.targets);

@@ -15,7 +15,8 @@ static struct stop stop_number(uint64_t number)
     return (struct stop){.tid = (pid_t)(number % 1000 + 1),
                          .asked_ns = number,
                          .arrived_ns = number + UINT64_C(1000000000000),
-                         .released_ns = UINT64_MAX - number};
+                         .released_ns = UINT64_MAX - number,
+                         .is_displaced = number % 3 == 0};
 }
 
 static void add(struct stoplog *log, uint64_t count)
@@ -34,8 +35,9 @@ static uint64_t count_lines(FILE *file)
     uint64_t count = 0;
     for (; fgets(line, sizeof(line), file); count++) {
         struct stop stop = stop_number(count);
-        snprintf(wanted, sizeof(wanted), "%d %llu %llu %llu\n", (int)stop.tid, (unsigned long long)stop.asked_ns,
-                 (unsigned long long)stop.arrived_ns, (unsigned long long)stop.released_ns);
+        snprintf(wanted, sizeof(wanted), "%d %llu %llu %llu %s\n", (int)stop.tid, (unsigned long long)stop.asked_ns,
+                 (unsigned long long)stop.arrived_ns, (unsigned long long)stop.released_ns,
+                 count % 3 ? "stopped" : "displaced");
         assert_string_equal(line, wanted);
     }
     return count;

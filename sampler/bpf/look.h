@@ -1,0 +1,57 @@
+/* What the BPF program is asked of a thread, and tells. Both sides include this, so it includes nothing that needs a C
+ * library. */
+#ifndef SAMPLER_BPF_LOOK_H
+#define SAMPLER_BPF_LOOK_H
+
+#include "record.h"
+
+enum {
+    BPF_LOOK_BATCH = 64,   /* threads at a time */
+    BPF_LOOK_WORKERS = 64, /* slots behind those, one for each worker (cpuworkers.h) */
+    BPF_LOOK_SLOTS = BPF_LOOK_BATCH + BPF_LOOK_WORKERS,
+    BPF_LOOK_STACK_BYTES = 16 << 10, /* of a stack, at most */
+    BPF_LOOK_HANDLER_BYTES = 64 << 10,
+    BPF_LOOK_COMM_BYTES = 16         /* TASK_COMM_LEN */
+};
+
+struct bpf_look {
+    /* Asked. */
+    unsigned int tid; /* in the pid namespace of who asks */
+    unsigned int wants_registers;
+    unsigned long long stack_start_avma; /* where the thread's stack is thought to be; none: 0 and 0 */
+    unsigned long long stack_end_avma;
+    unsigned long long stack_top_avma;   /* if the stack pointer is below this, */
+    unsigned long long stack_limit_avma; /* nothing at or above this is needed */
+    unsigned long long handler_avma; /* just below this it is in a signal handler, and its stack not wanted; 0: nowhere */
+    unsigned int red_zone_bytes;
+    unsigned int stack_bytes; /* of it, at most */
+
+    /* Told. The counters were read first. */
+    unsigned int is_there;
+    unsigned int state; /* __state, exit_state and flags of struct task_struct */
+    unsigned int exit_state;
+    unsigned int flags;
+    unsigned int is_on_cpu;
+    unsigned int processor;
+    unsigned long long run_ns, wait_ns, slices; /* as /proc/PID/schedstat */
+    unsigned long long began_ns;                /* CLOCK_BOOTTIME */
+    unsigned long long code_start_avma, code_end_avma, first_stack_avma;
+    char comm[BPF_LOOK_COMM_BYTES];
+    /* Was on no CPU from before the registers were read until after the stack was; only then are these told. */
+    unsigned int has_registers;
+    unsigned int copied_bytes; /* in the entry of the other map; 0: no stack there, or more than has room */
+    unsigned long long copied_avma;
+    unsigned long long words[BPF_REGISTERS_WORDS];
+};
+
+struct bpf_look_stack {
+    unsigned char bytes[BPF_LOOK_STACK_BYTES];
+};
+
+/* The program's argument. */
+struct bpf_look_request {
+    unsigned int first;
+    unsigned int count;
+};
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * Looks at many threads with one system call: a BPF program reads in the kernel what /proc/PID/task/TID/stat, schedstat
+ * and syscall tell, and of threads that are on no CPU all registers and the stack too, whether they sleep or wait for
+ * their turn. No thread is stopped for it.
+ *
+ * Needs libbpf and a clang with BPF at build time, CAP_BPF and CAP_PERFMON (or root), a kernel with its type
+ * information (/sys/kernel/btf/vmlinux), and Linux 6.14, or 6.2 in the first pid namespace. Where anything of that is
+ * missing it is off, and nothing else changes.
+ */
+#ifndef SAMPLER_BPFLOOK_H
+#define SAMPLER_BPFLOOK_H
+
+#include "sampler/bpf/look.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct bpflook;
+
+/* Begins to load the program, in a thread of its own: that takes some 20 ms. NULL: not built, or no memory. */
+struct bpflook *bpflook_start(void);
+void bpflook_free(struct bpflook *bpflook); /* does not wait for the end of loading */
+
+/* Loading has ended: true if with success. Before that nothing may be asked. */
+bool bpflook_is_ready(const struct bpflook *bpflook);
+bool bpflook_has_failed(const struct bpflook *bpflook);
+
+/* Of [0, BPF_LOOK_SLOTS): what to ask, and what was told at the last ask. Borrowed; shared with the program. */
+struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index);
+const unsigned char *bpflook_stack(const struct bpflook *bpflook, size_t index);
+
+/* Asks for `count` slots. Any thread, as long as each slot is one thread's. false: the kernel says no; nothing is told.
+ */
+bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count);
+
+/* As in /proc/PID/stat: R, S, D, T, t, X, Z, P or I. */
+char bpflook_state(const struct bpf_look *look);
+
+#endif

@@ -1,0 +1,188 @@
+#include "sampler/kernelview.h"
+
+#include "sampler/capture_arch.h"
+#include "sampler/stackcopy.h"
+
+#include <string.h>
+
+void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns)
+{
+    if (!view->first_tick_ns)
+        view->first_tick_ns = now_ns;
+    if (!view->is_wanted || now_ns - view->first_tick_ns < view->delay_ns)
+        return;
+    view->is_wanted = false;
+    view->bpflook = bpflook_start();
+}
+
+void kernelview_deinit(struct kernelview *view)
+{
+    cpuworkers_free(view->workers);
+    view->workers = NULL;
+    bpflook_free(view->bpflook);
+    view->bpflook = NULL;
+}
+
+bool kernelview_is_open(const struct kernelview *view)
+{
+    return view && view->bpflook && bpflook_is_ready(view->bpflook);
+}
+
+static struct procfs_schedstat counters_of(const struct bpf_look *look)
+{
+    return (struct procfs_schedstat){.run_ns = look->run_ns, .wait_ns = look->wait_ns, .slices = look->slices};
+}
+
+static struct procfs_stat stat_of(const struct bpf_look *look)
+{
+    struct procfs_stat stat = {
+        .state = bpflook_state(look),
+        .flags = look->flags,
+        .image_hash = procfs_image_hash(look->code_start_avma, look->code_end_avma, look->first_stack_avma),
+        .processor = (int)look->processor,
+    };
+    memcpy(stat.comm, look->comm, strnlen(look->comm, sizeof(look->comm)));
+    return stat;
+}
+
+static bool is_between(const struct procfs_schedstat *first, const struct procfs_schedstat *counters,
+                       const struct procfs_schedstat *last)
+{
+    return first->run_ns <= counters->run_ns && counters->run_ns <= last->run_ns &&
+           first->wait_ns <= counters->wait_ns && counters->wait_ns <= last->wait_ns &&
+           first->slices <= counters->slices && counters->slices <= last->slices;
+}
+
+/*
+ * The program goes by numbers, which may be another thread's by now. When a thread began is its own; which one that is
+ * the counters tell that are read through its descriptor.
+ */
+static bool is_of(const struct bpf_look *look, struct thread *thread)
+{
+    struct procfs_schedstat now;
+    struct procfs_schedstat told = counters_of(look);
+    if (!look->is_there || thread->process->unreadable) /* where its image lies would be hidden in /proc */
+        return false;
+    if (!thread->began_ns && thread_read_schedstat(thread, &now) == 0 && is_between(&thread->last, &told, &now))
+        thread->began_ns = look->began_ns;
+    return thread->began_ns == look->began_ns;
+}
+
+static void look_at_batch(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct bpf_look *look = bpflook_slot(view->bpflook, i);
+        look->tid = (unsigned)threads[i]->tid;
+        look->wants_registers = 0;
+    }
+    if (!bpflook_ask(view->bpflook, 0, count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const struct bpf_look *look = bpflook_slot(view->bpflook, i);
+        struct thread *thread = threads[i];
+        if (!thread->has_schedstat || !is_of(look, thread))
+            continue;
+        thread->fresh = counters_of(look);
+        thread->has_fresh = true;
+        thread->told_stat = stat_of(look);
+        thread->told_on_cpu = look->is_on_cpu;
+        thread->told_ns = now_ns;
+    }
+}
+
+void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns)
+{
+    for (size_t i = 0; i < count && kernelview_is_open(view); i += KERNELVIEW_BATCH)
+        look_at_batch(view, threads + i, count - i < KERNELVIEW_BATCH ? count - i : KERNELVIEW_BATCH, now_ns);
+}
+
+/* Is it on the stack that was asked for, and not in a signal handler? That one's stack leads to another one, which is
+ * not copied. */
+static bool is_on_stack(const struct bpf_look *look)
+{
+    uint64_t sp_avma = look->words[BPF_REGISTERS_SP];
+    bool is_in_handler = sp_avma <= look->handler_avma && look->handler_avma - sp_avma < BPF_LOOK_HANDLER_BYTES;
+    return look->stack_start_avma <= sp_avma && sp_avma < look->stack_end_avma && !is_in_handler;
+}
+
+static void ask_for_stack(struct bpf_look *look, const struct thread *thread)
+{
+    look->tid = (unsigned)thread->tid;
+    look->wants_registers = 1;
+    look->stack_start_avma = thread->stack.start_avma;
+    look->stack_end_avma = thread->stack.end_avma;
+    look->handler_avma = thread->shared->interrupted_sp_at_avma;
+    look->stack_top_avma = thread->shared->top_avma;
+    look->stack_limit_avma = stackcopy_end(0, thread->shared->top_avma, thread->stack.end_avma);
+    look->red_zone_bytes = (unsigned)capture_arch.red_zone_bytes;
+    size_t copy_bytes = thread->shared->copy_bytes;
+    look->stack_bytes = copy_bytes < UINT32_MAX ? (unsigned)copy_bytes : UINT32_MAX;
+}
+
+static struct told told_of(const struct bpf_look *look, const unsigned char *stack)
+{
+    struct told told = {
+        .is_known = true,
+        .is_on_cpu = look->is_on_cpu,
+        .stat = stat_of(look),
+        .counters = counters_of(look),
+        .call = (int64_t)look->words[BPF_REGISTERS_CALL],
+        .is_where_it_was = is_on_stack(look),
+        .stack = stack,
+        .stack_bytes = look->has_registers ? look->copied_bytes : 0,
+        .stack_avma = look->copied_avma,
+    };
+    told.has_registers = look->has_registers && capture_arch.registers_at_entry(look->words, &told.registers);
+    return told;
+}
+
+/* Takes the CPUs of those that run for a moment. */
+static void displace(struct kernelview *view, struct thread *const *threads, size_t count, struct told *told)
+{
+    const struct bpf_look *looks[KERNELVIEW_BATCH];
+    const unsigned char *stacks[KERNELVIEW_BATCH];
+    size_t asked = 0;
+    for (size_t i = 0; i < count; i++) {
+        looks[i] = NULL;
+        if (!told[i].is_known || !told[i].is_on_cpu)
+            continue;
+        struct bpf_look *look = cpuworkers_slot(view->workers, told[i].stat.processor, &stacks[i]);
+        if (!look)
+            continue;
+        ask_for_stack(look, threads[i]);
+        cpuworkers_ask(view->workers, told[i].stat.processor);
+        looks[i] = look;
+        asked++;
+    }
+    if (asked)
+        cpuworkers_wait(view->workers, view->spins);
+    for (size_t i = 0; i < count; i++) {
+        struct cpuworkers_times times;
+        if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times) ||
+            !is_of(looks[i], threads[i]))
+            continue;
+        told[i] = told_of(looks[i], stacks[i]);
+        told[i].times = times;
+    }
+}
+
+void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
+{
+    for (size_t i = 0; i < count; i++)
+        ret[i].is_known = false;
+    if (!kernelview_is_open(view))
+        return;
+    for (size_t i = 0; i < count; i++)
+        ask_for_stack(bpflook_slot(view->bpflook, i), threads[i]);
+    if (!bpflook_ask(view->bpflook, 0, count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const struct bpf_look *look = bpflook_slot(view->bpflook, i);
+        if (threads[i]->has_schedstat && is_of(look, threads[i]))
+            ret[i] = told_of(look, bpflook_stack(view->bpflook, i));
+    }
+    if (!view->workers)
+        view->workers = cpuworkers_new(view->bpflook);
+    if (view->workers)
+        displace(view, threads, count, ret);
+}

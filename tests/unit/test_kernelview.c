@@ -1,0 +1,475 @@
+/* What the kernel tells of threads by BPF, against their files in /proc and against what they have in their registers
+ * and on their stacks. */
+#include "child.h"
+
+#include "common/fileio.h"
+#include "sampler/kernelview.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum { WAITING = 3 };
+
+static struct kernelview view = {.is_wanted = true};
+
+/* Loads once, for all tests. Skips where it is not built, not permitted, or not in this kernel. */
+static struct kernelview *open_view(void)
+{
+    kernelview_begin_tick(&view, 1);
+    if (!view.bpflook)
+        skip();
+    while (!kernelview_is_open(&view) && !bpflook_has_failed(view.bpflook))
+        usleep(1000);
+    if (!kernelview_is_open(&view))
+        skip();
+    return &view;
+}
+
+static struct thread *add_thread(struct targets *targets, pid_t pid, pid_t tid)
+{
+    struct process *process = targets_find_process(targets, pid);
+    if (!process)
+        assert_int_equal(targets_add_process(targets, pid, procfs_open_process(pid), false, &process), 0);
+    assert_int_equal(targets_add_thread(targets, process, tid, false, 0.5), 0);
+    return targets_find_thread(targets, tid);
+}
+
+static char state_of(const struct thread *thread)
+{
+    struct procfs_stat stat;
+    assert_int_equal(thread_read_stat(thread, &stat), 0);
+    return stat.state;
+}
+
+_Noreturn static void sleep_named(struct child_page *page)
+{
+    prctl(PR_SET_NAME, "a (name) x");
+    page->ready = 1;
+    for (;;)
+        pause();
+}
+
+/* State, name, image and counters are those of /proc. */
+static void assert_same_as_files(struct thread *thread)
+{
+    struct procfs_stat stat;
+    struct procfs_schedstat counters;
+    assert_int_equal(thread_read_stat(thread, &stat), 0);
+    assert_int_equal(thread_read_schedstat(thread, &counters), 0);
+    kernelview_look(&view, &thread, 1, 77);
+    assert_true(thread->has_fresh);
+    assert_int_equal(thread->told_ns, 77);
+    assert_int_equal(thread->told_stat.state, stat.state);
+    assert_string_equal(thread->told_stat.comm, stat.comm);
+    assert_int_equal(thread->told_stat.flags, stat.flags);
+    assert_int_equal(thread->told_stat.image_hash, stat.image_hash);
+    assert_int_equal(thread->told_stat.processor, stat.processor);
+    assert_int_equal(thread->fresh.run_ns, counters.run_ns);
+    assert_int_equal(thread->fresh.wait_ns, counters.wait_ns);
+    assert_int_equal(thread->fresh.slices, counters.slices);
+    assert_false(thread->told_on_cpu);
+}
+
+static void test_as_in_files(void **state)
+{
+    (void)state;
+    open_view();
+    struct child child = child_start(sleep_named);
+    struct targets targets;
+    assert_int_equal(targets_init(&targets), 0);
+    struct thread *thread = add_thread(&targets, child.pid, child.pid);
+    while (state_of(thread) != 'S')
+        sched_yield();
+    assert_same_as_files(thread);
+    kill(child.pid, SIGSTOP);
+    while (state_of(thread) != 'T')
+        sched_yield();
+    assert_same_as_files(thread);
+    thread->has_fresh = false;
+    thread->told_ns = 0;
+    kill(child.pid, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)child.pid, &info, WEXITED | WNOWAIT), 0);
+    kernelview_look(&view, &thread, 1, 78);
+    assert_int_equal(thread->told_ns, 78);
+    assert_int_equal(thread->told_stat.state, 'Z');
+    thread->has_fresh = false;
+    struct told told;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.is_known);
+    assert_false(told.has_registers); /* it has no memory any more */
+    child_end(&child);
+    kernelview_look(&view, &thread, 1, 79);
+    assert_int_equal(thread->told_ns, 78); /* it is gone */
+    kernelview_read(&view, &thread, 1, &told);
+    assert_false(told.is_known);
+    targets_deinit(&targets);
+}
+
+/* Numbers are used again: another thread under the same one is not told of. */
+static void test_other_thread(void **state)
+{
+    (void)state;
+    open_view();
+    struct child child = child_start(sleep_named);
+    struct targets targets;
+    assert_int_equal(targets_init(&targets), 0);
+    struct thread *thread = add_thread(&targets, child.pid, child.pid);
+    while (state_of(thread) != 'S')
+        sched_yield();
+    thread->last.run_ns += 1000000000; /* never seen so little of it */
+    kernelview_look(&view, &thread, 1, 1);
+    assert_false(thread->has_fresh);
+    thread->last.run_ns -= 1000000000;
+    kernelview_look(&view, &thread, 1, 2);
+    assert_true(thread->has_fresh);
+    assert_true(thread->began_ns > 0);
+    struct told told;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.is_known);
+    thread->began_ns--;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_false(told.is_known);
+    thread->began_ns++;
+    thread->process->unreadable = true;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_false(told.is_known);
+    child_end(&child);
+    targets_deinit(&targets);
+}
+
+static atomic_int tids[WAITING];
+static _Atomic uint64_t stack_words[WAITING]; /* where each has its mark */
+static int pipe_fds[2];
+static atomic_bool has_end;
+
+#define REGISTER_NUMBERS                                                                                               \
+    "push %%rbx\n\tpush %%rbp\n\tmov $0x1111, %%ebx\n\tmov $0x2222, %%ebp\n\tmov $0x3333, %%r12d\n\t"                  \
+    "mov $0x4444, %%r13d\n\tmov $0x5555, %%r14d\n\tmov $0x6666, %%r15d\n\t"
+
+static void assert_numbers(const struct told *told)
+{
+    assert_int_equal(told->registers.known, REGISTERS_ALL & ~(1U << REGISTER_RAX));
+    assert_int_equal(told->registers.value[REGISTER_RBX], 0x1111);
+    assert_int_equal(told->registers.value[REGISTER_RBP], 0x2222);
+    assert_int_equal(told->registers.value[REGISTER_R12], 0x3333);
+    assert_int_equal(told->registers.value[REGISTER_R13], 0x4444);
+    assert_int_equal(told->registers.value[REGISTER_R14], 0x5555);
+    assert_int_equal(told->registers.value[REGISTER_R15], 0x6666);
+}
+
+static void *sleep_with_numbers(void *argument)
+{
+    char byte;
+    volatile uint64_t mark = 0x6d61726bULL;
+    stack_words[0] = (uint64_t)(uintptr_t)&mark;
+    tids[0] = (int)gettid();
+    __asm__ volatile(REGISTER_NUMBERS "syscall\n\tpop %%rbp\n\tpop %%rbx"
+                     :
+                     : "a"(SYS_read), "D"(pipe_fds[0]), "S"(&byte), "d"(1)
+                     : "r12", "r13", "r14", "r15", "rcx", "r11", "memory", "cc");
+    return argument;
+}
+
+static uint64_t word_at(const struct told *told, uint64_t avma)
+{
+    uint64_t word;
+    assert_true(avma >= told->stack_avma && avma - told->stack_avma + sizeof(word) <= told->stack_bytes);
+    memcpy(&word, told->stack + (avma - told->stack_avma), sizeof(word));
+    return word;
+}
+
+static void test_sleeper(void **state)
+{
+    (void)state;
+    open_view();
+    pthread_t sleeper;
+    struct targets targets;
+    struct told told;
+    assert_int_equal(targets_init(&targets), 0);
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_int_equal(pthread_create(&sleeper, NULL, sleep_with_numbers, NULL), 0);
+    while (!tids[0])
+        sched_yield();
+    struct thread *thread = add_thread(&targets, getpid(), tids[0]);
+    struct procfs_syscall call;
+    while (thread_read_syscall(thread, &call) || call.number != SYS_read || call.arguments[0] != (uint64_t)pipe_fds[0])
+        sched_yield();
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.is_known && told.has_registers && !told.is_on_cpu);
+    assert_int_equal(told.stat.state, 'S');
+    assert_int_equal(told.call, SYS_read);
+    assert_numbers(&told);
+    assert_int_equal(told.registers.value[REGISTER_RSP], call.sp_avma);
+    assert_int_equal(told.registers.value[REGISTER_PC], call.pc_avma);
+    assert_int_equal(told.stack_bytes, 0); /* where its stack is nobody has said */
+    assert_false(told.is_where_it_was);
+    /* From the red zone up to the end of the stack, */
+    uint64_t mark_avma = stack_words[0];
+    thread->stack = (struct extent){.start_avma = call.sp_avma - 4096, .end_avma = mark_avma + 256};
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.is_where_it_was);
+    assert_int_equal(told.stack_avma, call.sp_avma - 128);
+    assert_int_equal(told.stack_avma + told.stack_bytes, mark_avma + 256);
+    assert_int_equal(word_at(&told, mark_avma), 0x6d61726b);
+    /* where it begins, if that is in the red zone, */
+    thread->stack.start_avma = call.sp_avma - 64;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_int_equal(told.stack_avma, call.sp_avma - 64);
+    /* as far as was needed, */
+    thread->shared->top_avma = call.sp_avma + 64;
+    thread->stack.end_avma = call.sp_avma + (1 << 12);
+    kernelview_read(&view, &thread, 1, &told);
+    assert_int_equal(told.stack_avma + told.stack_bytes, call.sp_avma + 64 + 1024);
+    thread->shared->top_avma = 0;
+    /* or as much as is wanted. */
+    thread->shared->copy_bytes = 512;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_int_equal(told.stack_bytes, 512);
+    /* What is more than has room comes without the stack. */
+    thread->shared->copy_bytes = BPF_LOOK_STACK_BYTES + 1;
+    thread->stack.end_avma = call.sp_avma + (1 << 20);
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.has_registers && told.is_where_it_was);
+    assert_int_equal(told.stack_bytes, 0);
+    /* In a signal handler it is another stack that counts: the word that leads there lies above the stack pointer. */
+    thread->stack = (struct extent){.start_avma = call.sp_avma - 4096, .end_avma = mark_avma + 256};
+    thread->shared->interrupted_sp_at_avma = call.sp_avma + 256;
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.has_registers);
+    assert_false(told.is_where_it_was);
+    assert_int_equal(told.stack_bytes, 0);
+    thread->shared->interrupted_sp_at_avma = call.sp_avma - 8; /* there it was once */
+    kernelview_read(&view, &thread, 1, &told);
+    assert_true(told.is_where_it_was);
+    assert_true(told.stack_bytes > 0);
+    assert_int_equal(write(pipe_fds[1], "x", 1), 1);
+    pthread_join(sleeper, NULL);
+    kernelview_read(&view, &thread, 1, &told);
+    assert_false(told.is_known);
+    targets_deinit(&targets);
+}
+
+/* Never sleeps. On its stack is a count that it keeps twice: two equal words at each moment but the one between. */
+static void *spin_with_numbers(void *argument)
+{
+    int number = (int)(intptr_t)argument;
+    volatile uint64_t words[2] = {0x6d61726bULL, 0};
+    stack_words[number] = (uint64_t)(uintptr_t)words;
+    tids[number] = (int)gettid();
+    __asm__ volatile(REGISTER_NUMBERS
+                     "1:\n\tincq 8(%0)\n\tmov $100, %%ecx\n\t2:\n\tdec %%ecx\n\tjnz 2b\n\tcmpb $0, (%1)\n\tje 1b\n\t"
+                     "pop %%rbp\n\tpop %%rbx"
+                     :
+                     : "S"(words), "D"(&has_end)
+                     : "r12", "r13", "r14", "r15", "rcx", "memory", "cc");
+    return NULL;
+}
+
+/*
+ * Some threads on one CPU, one of them on it at a time. Those that wait tell what they have in their registers and on
+ * their stacks; who runs does not, or has not told anything that it could have changed meanwhile: its count on the
+ * stack grows with its run time only.
+ */
+static void test_who_waits_for_a_cpu(void **state)
+{
+    (void)state;
+    open_view();
+    pthread_t spinners[WAITING];
+    struct thread *threads[WAITING];
+    struct targets targets;
+    cpu_set_t first;
+    pthread_attr_t attributes;
+    assert_int_equal(targets_init(&targets), 0);
+    cpu_set_t all;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    int cpu = 0;
+    while (!CPU_ISSET((size_t)cpu, &all))
+        cpu++;
+    CPU_ZERO(&first);
+    CPU_SET((size_t)cpu, &first);
+    pthread_attr_init(&attributes);
+    pthread_attr_setaffinity_np(&attributes, sizeof(first), &first);
+    for (int i = 0; i < WAITING; i++) {
+        tids[i] = 0;
+        assert_int_equal(pthread_create(&spinners[i], &attributes, spin_with_numbers, (void *)(intptr_t)i), 0);
+    }
+    for (int i = 0; i < WAITING; i++) {
+        while (!tids[i])
+            usleep(100);
+        threads[i] = add_thread(&targets, getpid(), tids[i]);
+        threads[i]->stack = (struct extent){.start_avma = stack_words[i] - (1 << 14),
+                                            .end_avma = stack_words[i] + 2 * sizeof(uint64_t)};
+    }
+    uint64_t count[WAITING] = {0};
+    uint64_t slices[WAITING] = {0};
+    unsigned told_in_all = 0;
+    unsigned ran[WAITING] = {0};
+    for (int tries = 0; tries < 100000 && (told_in_all < 1000 || !ran[0] || !ran[1] || !ran[2]); tries++) {
+        struct told told[WAITING];
+        kernelview_read(&view, threads, WAITING, told);
+        for (int i = 0; i < WAITING; i++) {
+            assert_true(told[i].is_known);
+            assert_int_equal(told[i].stat.state, 'R');
+            if (!told[i].has_registers)
+                continue;
+            assert_false(told[i].is_on_cpu);
+            if (told[i].registers.value[REGISTER_RBX] != 0x1111)
+                continue; /* on its way into the loop */
+            told_in_all++;
+            assert_numbers(&told[i]);
+            assert_int_equal(word_at(&told[i], stack_words[i]), 0x6d61726b);
+            uint64_t now = word_at(&told[i], stack_words[i] + 8);
+            if (told[i].counters.slices == slices[i])
+                assert_int_equal(now, count[i]); /* it has not had a turn in between */
+            else
+                ran[i]++;
+            slices[i] = told[i].counters.slices;
+            count[i] = now;
+        }
+        usleep(100);
+    }
+    has_end = true;
+    for (int i = 0; i < WAITING; i++)
+        pthread_join(spinners[i], NULL);
+    assert_true(told_in_all >= 1000);
+    assert_true(ran[0] > 0 && ran[1] > 0 && ran[2] > 0);
+    targets_deinit(&targets);
+}
+
+static size_t next_cpu(const cpu_set_t *all, size_t cpu)
+{
+    while (!CPU_ISSET(cpu, all))
+        cpu++;
+    return cpu;
+}
+
+/* The CPUs that this process may use, and the first two of them; skips where there is one only. */
+static void find_cpus(cpu_set_t *ret_all, cpu_set_t *ret_first, cpu_set_t *ret_second)
+{
+    assert_int_equal(sched_getaffinity(0, sizeof(*ret_all), ret_all), 0);
+    if (CPU_COUNT(ret_all) < 2)
+        skip();
+    size_t first = next_cpu(ret_all, 0);
+    CPU_ZERO(ret_first);
+    CPU_SET(first, ret_first);
+    CPU_ZERO(ret_second);
+    CPU_SET(next_cpu(ret_all, first + 1), ret_second);
+}
+
+/* Who runs alone on its CPU runs nearly always; it is displaced for its registers, and goes on. */
+static void test_who_runs(void **state)
+{
+    (void)state;
+    open_view();
+    cpu_set_t all;
+    cpu_set_t here;
+    cpu_set_t there;
+    find_cpus(&all, &here, &there);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setaffinity_np(&attributes, sizeof(there), &there);
+    tids[0] = 0;
+    has_end = false;
+    pthread_t spinner;
+    assert_int_equal(pthread_create(&spinner, &attributes, spin_with_numbers, (void *)0), 0);
+    while (!tids[0])
+        usleep(100);
+    struct targets targets;
+    assert_int_equal(targets_init(&targets), 0);
+    struct thread *thread = add_thread(&targets, getpid(), tids[0]);
+    thread->stack =
+        (struct extent){.start_avma = stack_words[0] - (1 << 14), .end_avma = stack_words[0] + 2 * sizeof(uint64_t)};
+    uint64_t count = 0;
+    unsigned displaced = 0;
+    struct told told;
+    for (int tries = 0; tries < 20000 && displaced < 200; tries++) {
+        view.spins = tries % 2;
+        kernelview_read(&view, &thread, 1, &told);
+        assert_true(told.is_known);
+        usleep(100);
+        if (!told.has_registers || !told.times.ended_ns || told.registers.value[REGISTER_RBX] != 0x1111)
+            continue;
+        assert_numbers(&told);
+        assert_int_equal(word_at(&told, stack_words[0]), 0x6d61726b);
+        assert_true(word_at(&told, stack_words[0] + 8) > count); /* it has run in between */
+        assert_true(CPU_ISSET((size_t)told.stat.processor, &there));
+        assert_true(told.times.asked_ns <= told.times.began_ns && told.times.began_ns < told.times.ended_ns);
+        count = word_at(&told, stack_words[0] + 8);
+        displaced++;
+    }
+    assert_int_equal(displaced, 200);
+    /* Workers keep to the CPUs that we may use. */
+    kernelview_deinit(&view);
+    view.is_wanted = true;
+    open_view();
+    assert_int_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+    for (int tries = 0; tries < 100; tries++) {
+        kernelview_read(&view, &thread, 1, &told);
+        assert_int_equal(told.times.ended_ns, 0);
+        usleep(100);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+    has_end = true;
+    pthread_join(spinner, NULL);
+    targets_deinit(&targets);
+}
+
+static void test_no_such_cpu(void **state)
+{
+    (void)state;
+    open_view();
+    const unsigned char *stack;
+    struct cpuworkers *workers = cpuworkers_new(view.bpflook);
+    struct cpuworkers_times times;
+    assert_non_null(workers);
+    assert_null(cpuworkers_slot(workers, -1, &stack));
+    assert_null(cpuworkers_slot(workers, CPU_SETSIZE, &stack));
+    assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
+    assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
+    assert_false(cpuworkers_done(workers, 0, &times));
+    cpuworkers_wait(workers, true); /* for nobody */
+    cpuworkers_wait(workers, false);
+    cpuworkers_free(workers);
+    cpuworkers_free(NULL);
+}
+
+static void test_shut(void **state)
+{
+    (void)state;
+    struct kernelview shut = {0};
+    struct thread thread = {.tid = (pid_t)getpid()};
+    struct thread *threads[] = {&thread};
+    struct told told = {.is_known = true};
+    kernelview_begin_tick(&shut, 1);
+    assert_null(shut.bpflook);
+    struct kernelview late = {.is_wanted = true, .delay_ns = 100};
+    kernelview_begin_tick(&late, 1000);
+    kernelview_begin_tick(&late, 1099);
+    assert_null(late.bpflook);
+    assert_false(kernelview_is_open(&shut));
+    assert_false(kernelview_is_open(NULL));
+    kernelview_look(&shut, threads, 1, 1);
+    kernelview_look(NULL, threads, 1, 1);
+    assert_false(thread.has_fresh);
+    kernelview_read(&shut, threads, 1, &told);
+    assert_false(told.is_known);
+    kernelview_deinit(&shut);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shut),
+        cmocka_unit_test(test_as_in_files),
+        cmocka_unit_test(test_other_thread),
+        cmocka_unit_test(test_sleeper),
+        cmocka_unit_test(test_who_waits_for_a_cpu),
+        cmocka_unit_test(test_who_runs),
+        cmocka_unit_test(test_no_such_cpu),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernelview_deinit(&view);
+    return failed;
+}
