@@ -11,6 +11,8 @@ need clang clang
 need default-jdk javac
 need git git
 need golang-go go
+need google-perftools google-pprof
+need libgoogle-perftools4 "/usr/lib/*/libprofiler.so.0"
 need openssl openssl
 need perl perl
 need rustc rustc

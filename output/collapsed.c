@@ -86,6 +86,8 @@ static int add_line(struct lines *lines, const struct profile *profile, const st
         strbuf_adds(&lines->text, ";[not sampled]");
         break;
     }
+    if (options->show_states && sample->state)
+        strbuf_addf(&lines->text, ";[%s]", strings_get(&profile->strings, sample->state));
     if (error || strbuf_error(&lines->text))
         return error ? error : strbuf_error(&lines->text);
     line->size = lines->text.size - line->start;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Open addressing from a hash to entry numbers; which entry is equal is asked of the caller. */
 struct profile_index {
@@ -204,7 +205,8 @@ static bool sample_is(const struct profile *profile, uint32_t number, const void
 {
     const struct profile_sample *a = &profile->samples[number];
     const struct profile_sample *b = wanted;
-    return a->thread == b->thread && a->thread_name == b->thread_name && a->stack == b->stack && a->kind == b->kind;
+    return a->thread == b->thread && a->thread_name == b->thread_name && a->stack == b->stack && a->state == b->state &&
+           a->kind == b->kind;
 }
 
 int profile_add_sample(struct profile *profile, const struct profile_sample *sample)
@@ -212,7 +214,8 @@ int profile_add_sample(struct profile *profile, const struct profile_sample *sam
     int error = array_room(&profile->samples, &profile->sample_capacity, profile->sample_count + 1);
     if (error)
         return error;
-    uint64_t hash = hash_pair(hash_pair(sample->thread, sample->thread_name), hash_pair(sample->stack, sample->kind));
+    uint64_t hash = hash_pair(hash_pair(sample->thread, sample->thread_name),
+                              hash_pair(hash_pair(sample->stack, sample->state), sample->kind));
     uint32_t number;
     bool is_new;
     error = index_add(profile, profile->sample_index, hash, sample_is, sample, profile->sample_count, &number, &is_new);
@@ -230,7 +233,8 @@ int profile_add_sample(struct profile *profile, const struct profile_sample *sam
 /* What was given out of a thread's time so far. */
 struct share {
     uint64_t total_count;
-    uint64_t count;
+    uint64_t total_ns; /* that its samples stood for */
+    uint64_t weight;
     uint64_t ns;
 };
 
@@ -255,23 +259,84 @@ int profile_scale_by_cpu(struct profile *profile)
     struct share *shares = calloc(profile->thread_count + 1, sizeof(*shares));
     if (!shares)
         return -ENOMEM;
-    for (size_t i = 0; i < profile->sample_count; i++)
+    for (size_t i = 0; i < profile->sample_count; i++) {
         shares[profile->samples[i].thread].total_count += profile->samples[i].count;
+        shares[profile->samples[i].thread].total_ns += profile->samples[i].ns;
+    }
     for (size_t i = 0; i < profile->sample_count; i++) {
         struct profile_sample *sample = &profile->samples[i];
         struct share *share = &shares[sample->thread];
-        uint64_t total_ns = profile->threads[sample->thread].cpu_ns;
+        uint64_t cpu_ns = profile->threads[sample->thread].cpu_ns;
         /* Rounding the running sum, not each part, makes the parts add up. */
         if (share->total_count == 0)
             continue; /* nothing but time without a sample: named as such already */
-        share->count += sample->count;
-        uint64_t until_ns = (uint64_t)((unsigned __int128)total_ns * share->count / share->total_count);
+        uint64_t total = share->total_ns ? share->total_ns : share->total_count;
+        share->weight += share->total_ns ? sample->ns : sample->count;
+        uint64_t until_ns = (uint64_t)((unsigned __int128)cpu_ns * share->weight / total);
         sample->ns = until_ns - share->ns;
         share->ns = until_ns;
     }
     int error = add_unsampled(profile, shares);
     free(shares);
     return error;
+}
+
+/* A thread's time by account: as the samples have it, as it is to be, and what was given out so far. */
+struct accounts {
+    uint64_t sampled_ns[ACCOUNT_COUNT];
+    uint64_t wanted_ns[ACCOUNT_COUNT];
+    uint64_t seen_ns[ACCOUNT_COUNT];
+    uint64_t given_ns[ACCOUNT_COUNT];
+};
+
+static uint64_t at_most(uint64_t value, uint64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
+static void settle(struct accounts *accounts, const struct profile_thread *thread)
+{
+    const uint64_t *sampled = accounts->sampled_ns;
+    if (!thread->cpu_ns && !thread->wait_ns) { /* the accounts are not known */
+        memcpy(accounts->wanted_ns, sampled, sizeof(accounts->wanted_ns));
+        return;
+    }
+    uint64_t *wanted = accounts->wanted_ns;
+    uint64_t left_ns = sampled[ACCOUNT_REST] + sampled[ACCOUNT_RUN] + sampled[ACCOUNT_WAIT];
+    wanted[ACCOUNT_RUN] = sampled[ACCOUNT_RUN] ? at_most(thread->cpu_ns, left_ns) : 0;
+    left_ns -= wanted[ACCOUNT_RUN];
+    wanted[ACCOUNT_WAIT] = sampled[ACCOUNT_WAIT] ? at_most(thread->wait_ns, left_ns) : 0;
+    left_ns -= wanted[ACCOUNT_WAIT];
+    /* What nobody has: the accounts' last moments, and our stops. */
+    enum sample_account last = sampled[ACCOUNT_REST]   ? ACCOUNT_REST
+                               : sampled[ACCOUNT_WAIT] ? ACCOUNT_WAIT
+                                                       : ACCOUNT_RUN;
+    wanted[last] += left_ns;
+}
+
+int profile_scale_by_accounts(struct profile *profile)
+{
+    struct accounts *all = calloc(profile->thread_count + 1, sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < profile->sample_count; i++)
+        all[profile->samples[i].thread].sampled_ns[profile->samples[i].account] += profile->samples[i].ns;
+    for (size_t i = 0; i < profile->thread_count; i++)
+        settle(&all[i], &profile->threads[i]);
+    for (size_t i = 0; i < profile->sample_count; i++) {
+        struct profile_sample *sample = &profile->samples[i];
+        struct accounts *accounts = &all[sample->thread];
+        enum sample_account account = sample->account;
+        if (!accounts->sampled_ns[account])
+            continue;
+        accounts->seen_ns[account] += sample->ns;
+        uint64_t until_ns = (uint64_t)((unsigned __int128)accounts->wanted_ns[account] * accounts->seen_ns[account] /
+                                       accounts->sampled_ns[account]);
+        sample->ns = until_ns - accounts->given_ns[account];
+        accounts->given_ns[account] = until_ns;
+    }
+    free(all);
+    return 0;
 }
 
 int profile_add_name(struct profile *profile, uint32_t frame, const char *text, enum name_kind kind)

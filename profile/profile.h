@@ -59,8 +59,9 @@ struct profile_stack {
 struct profile_thread {
     pid_t pid;
     pid_t tid;
-    uint32_t name;   /* string: its last name */
-    uint64_t cpu_ns; /* CPU time that the kernel accounts to it for the sampled interval */
+    uint32_t name;    /* string: its last name */
+    uint64_t cpu_ns;  /* CPU time that the kernel accounts to it for the sampled interval, */
+    uint64_t wait_ns; /* and time for which it waited for a CPU */
 };
 
 enum sample_kind {
@@ -70,11 +71,16 @@ enum sample_kind {
     SAMPLE_NOT_SAMPLED /* time of a thread that no sample covers; no stack, count 0 */
 };
 
+/* Which of the kernel's accounts of the thread a sample's time is part of. */
+enum sample_account { ACCOUNT_REST, ACCOUNT_RUN, ACCOUNT_WAIT, ACCOUNT_COUNT };
+
 struct profile_sample {
     uint32_t thread;
     uint32_t thread_name; /* string: the thread's name then */
     uint32_t stack;
+    uint32_t state; /* string: what it was doing, "running", "epoll_wait"; 0: not known */
     enum sample_kind kind;
+    enum sample_account account; /* follows from the state */
     uint64_t count;
     uint64_t ns;
 };
@@ -103,14 +109,21 @@ int profile_add_frame(struct profile *profile, const struct place *place, uint32
 int profile_add_stack(struct profile *profile, const uint32_t *frames, size_t count, uint32_t *ret_stack);
 /* Always a new thread: the caller knows which one it means. */
 int profile_add_thread(struct profile *profile, const struct profile_thread *thread, uint32_t *ret_thread);
-/* Adds count and ns to the sample with this thread, name, stack and kind. */
+/* Adds count and ns to the sample with this thread, name, stack, state and kind. */
 int profile_add_sample(struct profile *profile, const struct profile_sample *sample);
 
 /*
- * Sets the nanoseconds of each thread's samples to their share (by count) of its cpu_ns, so that they add up to it
- * exactly. A thread with time but without a sample gets one SAMPLE_NOT_SAMPLED instead. Returns 0 or -ENOMEM.
+ * Sets the nanoseconds of each thread's samples to their share of its cpu_ns, so that they add up to it exactly: by the
+ * time that they stood for so far, or by count if none stood for any. A thread with time but without a sample gets one
+ * SAMPLE_NOT_SAMPLED instead. Returns 0 or -ENOMEM.
  */
 int profile_scale_by_cpu(struct profile *profile);
+
+/*
+ * Scales the nanoseconds of each thread's samples that are part of an account to that account, and the others to what
+ * is left, so that their sum stays what it is. An account of which no sample is part stays in the rest.
+ */
+int profile_scale_by_accounts(struct profile *profile);
 
 /* Gives a frame one more name, inside those that it has. Returns 0 or -ENOMEM; only the frame that was named last may
  * go on. */

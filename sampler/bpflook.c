@@ -1,6 +1,6 @@
 #include "sampler/bpflook.h"
 
-#include "common/fileio.h"
+#include "common/clock.h"
 #include "sampler/bpfobject.h"
 
 #include <bpf/bpf.h>
@@ -20,6 +20,7 @@ enum loading { LOADING, LOADED, FAILED, ABANDONED };
 struct bpflook {
     pthread_t thread;
     _Atomic enum loading loading;
+    atomic_uint_fast64_t load_ns;
     struct bpf_object *object;
     int program_fd;
     struct bpf_look *looks;
@@ -81,6 +82,7 @@ static void *load_thread(void *context)
     pthread_setname_np(pthread_self(), "bpf-load");
     enum loading before = LOADING;
     bool is_loaded = load(bpflook);
+    bpflook->load_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     if (!atomic_compare_exchange_strong(&bpflook->loading, &before, is_loaded ? LOADED : FAILED))
         unload(bpflook);
     return NULL;
@@ -118,6 +120,11 @@ bool bpflook_is_ready(const struct bpflook *bpflook)
 bool bpflook_has_failed(const struct bpflook *bpflook)
 {
     return bpflook->loading == FAILED;
+}
+
+uint64_t bpflook_load_ns(const struct bpflook *bpflook)
+{
+    return bpflook->load_ns;
 }
 
 struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index)

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct bpflook;
 
@@ -24,6 +25,7 @@ void bpflook_free(struct bpflook *bpflook); /* does not wait for the end of load
 /* Loading has ended: true if with success. Before that nothing may be asked. */
 bool bpflook_is_ready(const struct bpflook *bpflook);
 bool bpflook_has_failed(const struct bpflook *bpflook);
+uint64_t bpflook_load_ns(const struct bpflook *bpflook); /* CPU time of loading; 0 until it has ended */
 
 /* Of [0, BPF_LOOK_SLOTS): what to ask, and what was told at the last ask. Borrowed; shared with the program. */
 struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index);

@@ -24,6 +24,12 @@ bool bpflook_has_failed(const struct bpflook *bpflook)
     return true;
 }
 
+uint64_t bpflook_load_ns(const struct bpflook *bpflook)
+{
+    (void)bpflook;
+    return 0;
+}
+
 struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index)
 {
     (void)bpflook;

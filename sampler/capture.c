@@ -4,6 +4,7 @@
 #include "sampler/flight.h"
 #include "sampler/looks.h"
 #include "sampler/mapper.h"
+#include "sampler/overhead.h"
 #include "sampler/pinning.h"
 #include "sampler/sampling.h"
 #include "sampler/slice.h"
@@ -47,15 +48,31 @@ struct capture {
     struct kernelview view;
     struct looks looks;
     struct sampling sampling;
+    struct overhead overhead;
     struct capture_result result;
 };
+
+/* All that sampling has cost so far: our CPU time, but for what a run costs once, and time that threads stood still. */
+static uint64_t cost_ns(const struct capture *capture)
+{
+    return clock_read_ns(CLOCK_PROCESS_CPUTIME_ID) - kernelview_load_ns(&capture->view) +
+           tracer_counters(capture->tracer)->held_ns.sum;
+}
+
+static void keep_within_overhead(struct capture *capture, uint64_t now_ns)
+{
+    if (capture->overhead.limit > 0)
+        ticker_set_stride(&capture->ticker, overhead_stride(&capture->overhead, cost_ns(capture), now_ns,
+                                                            NS_PER_SEC / capture->options->rate_hz));
+}
 
 static void tick(struct capture *capture)
 {
     uint64_t cpu_ns = capture->is_slow ? clock_read_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     capture->now_ns = clock_now_ns();
-    targets_begin_tick(&capture->targets, capture->now_ns, NS_PER_SEC / capture->options->rate_hz);
     ticker_begin(&capture->ticker, capture->now_ns);
+    targets_begin_tick(&capture->targets, capture->now_ns,
+                       capture->ticker.weight * NS_PER_SEC / capture->options->rate_hz);
     kernelview_begin_tick(&capture->view, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
     looks_take(&capture->looks, capture->now_ns);
@@ -71,6 +88,7 @@ static void tick(struct capture *capture)
     capture->threads_now = capture->targets.thread_count;
     capture->samples_now = flights_samples(&capture->flights);
     uint64_t end_ns = clock_now_ns();
+    keep_within_overhead(capture, end_ns);
     ticker_end(&capture->ticker, end_ns);
     if (capture->is_slow) /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
         ticker_not_before(&capture->ticker, end_ns + clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns);
@@ -91,6 +109,10 @@ static void last_look(struct capture *capture)
         capture->result.refusal = capture->flights.refusal;
     capture->result.foreign_pid = capture->flights.foreign_pid;
     capture->result.sleeps = capture->looks.sleeps;
+    capture->result.live = capture->sampling.live;
+    capture->result.eligible = capture->sampling.eligible;
+    capture->result.left_out = capture->sampling.left_out;
+    capture->result.overhead = overhead_used(&capture->overhead, cost_ns(capture), now_ns);
     capture->result.other_tracer = capture->flights.other_tracer;
     capture->result.events = watch_counters(&capture->watch);
     if (capture->looks.look_error)
@@ -105,13 +127,13 @@ static void last_look(struct capture *capture)
             bool moved;
             thread_look(process->threads[i], now_ns, &moved); /* a zombie still has its counters */
         }
+        process_settle(process, now_ns);
         looks_end_process(&capture->looks, process);
     }
     capture->result.ticker = capture->ticker;
     capture->result.wall_ns = now_ns - capture->ticker.start_ns;
 }
 
-/* Paused: lets go of everything, and waits. */
 static bool is_stopping(struct capture *capture)
 {
     pthread_mutex_lock(&capture->mutex);
@@ -135,7 +157,6 @@ static void rest(struct capture *capture)
         pthread_cond_wait(&capture->changed, &capture->mutex);
     eventfd_read(capture->rest_fd, &count);
     pthread_mutex_unlock(&capture->mutex);
-    targets_skip_time(&capture->targets, clock_now_ns()); /* the time of a pause is no thread's */
 }
 
 /* What other threads have asked for. Returns false when sampling ends. */
@@ -253,7 +274,9 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                         .targets = &capture->targets,
                                         .stoplog = stoplog,
                                         .is_wall = options->mode == MODE_WALL,
-                                        .may_bpf = options->bpf};
+                                        .may_bpf = options->bpf,
+                                        .rng = {.state = hash_pair(clock_now_ns(), 1)}};
+    overhead_init(&capture->overhead, options->overhead);
     capture->ended_fd = ended_fd;
     capture->looks = (struct looks){.options = options,
                                     .targets = &capture->targets,
@@ -263,7 +286,6 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .account = &capture->result.account};
     capture->view.is_wanted = options->bpf && may_last(options);
     capture->view.delay_ns = options->duration_ns ? 0 : UNKNOWN_DELAY_NS;
-    capture->view.spins = options->pin == PIN_AUTO;
     looks_init(&capture->looks);
     capture->sampling = (struct sampling){.options = options,
                                           .mapper = &capture->mapper,

@@ -11,6 +11,7 @@
 #include "sampler/options.h"
 #include "sampler/othertracer.h"
 #include "sampler/pipeline.h"
+#include "sampler/sampling.h"
 #include "sampler/stoplog.h"
 #include "sampler/ticker.h"
 #include "sampler/tracer.h"
@@ -33,6 +34,10 @@ struct capture_result {
     uint64_t sleeps;                 /* times that a thread was found asleep where it had run before (wall mode) */
     uint64_t stopped_asleep;         /* threads that did not run and were asked to stop all the same */
     struct histogram displaced_ns;   /* threads that were kept from their CPU for their registers, for how long */
+    struct crowd live;               /* threads, tick by tick; of these, */
+    struct crowd eligible;           /* those that ran and were to be sampled; */
+    uint64_t left_out;               /* those that were not, for there were too many */
+    double overhead;                 /* with --overhead, the share of one CPU that ticks took; else 0 */
     struct refusal refusal;          /* the first process that could not be read or stopped for lack of rights */
     pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
     int look_error;                  /* some thread could not be looked at at some tick: a negative errno */

@@ -5,6 +5,7 @@
 
 #include "unwind/snapshot.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* The result of a system call that the kernel goes on with by restart_syscall(2) (its include/linux/errno.h). */
@@ -14,9 +15,9 @@ struct capture_arch {
     /*
      * Registers of a thread in ptrace-stop of the calling thread. Returns 0, -ESRCH (it was killed), or -ENOEXEC when
      * it runs code of another word size (the kernel then returns a smaller register set). Two system calls at most, no
-     * allocation.
+     * allocation. *ret_in_wait: the stop has interrupted a system call, as it does those that wait for something.
      */
-    int (*read_registers)(pid_t tid, struct registers *ret);
+    int (*read_registers)(pid_t tid, struct registers *ret, bool *ret_in_wait);
 
     /*
      * Those with which a thread entered the kernel, as the kernel itself keeps them (struct pt_regs); rax is not known.

@@ -42,7 +42,17 @@ static struct registers convert(const struct user_regs_struct *regs)
     };
 }
 
-static int read_registers(pid_t tid, struct registers *ret)
+/* What a call that was to wait answers to a stop: -EINTR, or one of the kernel's own (its include/linux/errno.h), which
+ * only tracers see. */
+static bool is_interrupted_wait(const struct user_regs_struct *regs)
+{
+    enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514 };
+    int64_t result = (int64_t)regs->rax;
+    return (int64_t)regs->orig_rax >= 0 && (result == -EINTR || result == -ERESTARTSYS || result == -ERESTARTNOINTR ||
+                                            result == -ERESTARTNOHAND || result == -ERESTART_RESTARTBLOCK);
+}
+
+static int read_registers(pid_t tid, struct registers *ret, bool *ret_in_wait)
 {
     struct user_regs_struct regs;
     struct iovec buffer = {.iov_base = &regs, .iov_len = sizeof(regs)};
@@ -52,6 +62,7 @@ static int read_registers(pid_t tid, struct registers *ret)
     if (buffer.iov_len != sizeof(regs))
         return -ENOEXEC;
     *ret = convert(&regs);
+    *ret_in_wait = is_interrupted_wait(&regs);
     return 0;
 }
 

@@ -17,8 +17,6 @@
 #define BEGIN_NS NS_PER_MS
 /* What has begun is over soon, unless the stack is on disk. */
 #define DONE_NS (2 * NS_PER_MS)
-/* So long we look for it all the time. */
-#define SPIN_NS (100 * NS_PER_US)
 
 /* Of a worker, which calls nothing deep. */
 enum { STACK_BYTES = 64 << 10 };
@@ -183,18 +181,14 @@ static size_t count_waited_for(struct cpuworkers *workers, uint64_t now_ns)
     return count;
 }
 
-void cpuworkers_wait(struct cpuworkers *workers, bool spins)
+void cpuworkers_wait(struct cpuworkers *workers)
 {
-    uint64_t now_ns = clock_now_ns();
-    uint64_t spin_until_ns = spins ? now_ns + SPIN_NS : 0;
+    workers->is_waiting = true;
     for (;;) {
         uint32_t done = workers->done;
-        workers->is_waiting = now_ns >= spin_until_ns;
-        if (!count_waited_for(workers, now_ns))
+        if (!count_waited_for(workers, clock_now_ns()))
             break;
-        if (workers->is_waiting)
-            futex_wait(&workers->done, done, BEGIN_NS);
-        now_ns = clock_now_ns();
+        futex_wait(&workers->done, done, BEGIN_NS);
     }
     workers->is_waiting = false;
 }

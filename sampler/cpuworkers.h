@@ -34,9 +34,9 @@ void cpuworkers_ask(struct cpuworkers *workers, int cpu); /* what its slot says 
 
 /*
  * Waits until all who were asked are done; who has not begun after 1 ms is not waited for any more, and will not begin.
- * `spins`: looks all the time for the first 100 us, instead of sleeping until it is woken.
+ * Sleeps meanwhile: nobody stands still for longer because of it.
  */
-void cpuworkers_wait(struct cpuworkers *workers, bool spins);
+void cpuworkers_wait(struct cpuworkers *workers);
 
 /* What came of the last ask on that CPU. false: it was not done. */
 bool cpuworkers_done(const struct cpuworkers *workers, int cpu, struct cpuworkers_times *ret);

@@ -163,6 +163,8 @@ static int add_sample(struct digest *digest, const struct item *item)
     struct profile_sample sample = {.thread = item->thread->profile_thread,
                                     .thread_name = outcome->thread_name,
                                     .stack = outcome->stack,
+                                    .state = outcome->state,
+                                    .account = (enum sample_account)outcome->account,
                                     .kind = (enum sample_kind)outcome->kind,
                                     .count = item->count,
                                     .ns = item->ns};
@@ -188,6 +190,19 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     return error;
 }
 
+static int note_state(struct digest *digest, const struct item *item, struct sample_outcome *outcome)
+{
+    char name[THREAD_STATE_NAME_BYTES];
+    outcome->account = item->state == THREAD_RUNNING    ? ACCOUNT_RUN
+                       : item->state == THREAD_RUNNABLE ? ACCOUNT_WAIT
+                                                        : ACCOUNT_REST;
+    outcome->state = 0;
+    if (item->state == THREAD_STATE_UNKNOWN)
+        return 0;
+    thread_state_name(item->state, item->call, name);
+    return strings_add(&digest->profile->strings, name, &outcome->state);
+}
+
 int digest_add(struct digest *digest, struct item *item, const struct memory_reader *reader)
 {
     struct sample_outcome *outcome = &item->thread->outcome;
@@ -195,6 +210,8 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
     int error = find_thread(digest, item->thread);
     if (!error)
         error = strings_add(&digest->profile->strings, item->comm, &outcome->thread_name);
+    if (!error)
+        error = note_state(digest, item, outcome);
     if (error)
         return error;
     digest->profile->threads[item->thread->profile_thread].name = outcome->thread_name;

@@ -6,6 +6,7 @@
 #define SAMPLER_FLIGHT_H
 
 #include "common/histogram.h"
+#include "common/rng.h"
 #include "sampler/attach.h"
 #include "sampler/kernelview.h"
 #include "sampler/mapper.h"
@@ -37,10 +38,14 @@ struct flights {
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    struct histogram displaced_ns;   /* threads that were kept from their CPU to be read */
-    struct refusal refusal;          /* the first process that could not be stopped for lack of rights */
-    pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
-    int error;                       /* a sample was lost: a negative errno */
+    struct histogram displaced_ns; /* threads that were kept from their CPU to be read */
+    struct refusal refusal;        /* the first process that could not be stopped for lack of rights */
+    pid_t foreign_pid;             /* the first that runs 32-bit code; 0: none */
+    int error;                     /* a sample was lost: a negative errno */
+    /* Of this tick: threads that were to be stopped, and how many of them were left out (--max-stops). */
+    uint64_t eligible;
+    uint64_t left_out;
+    struct rng rng;
     uint64_t samples;                /* made so far, without the repetitions of kept ones */
     uint64_t kept;                   /* threads whose last sample is kept, */
     uint64_t kept_from;              /* and the sum of the ticks of those */
@@ -76,6 +81,9 @@ bool flights_take_told(struct flights *flights, struct thread *thread, const str
  * are added. Does nothing for others. The item is in the queue before the thread's next one.
  */
 void flights_end_keep(struct flights *flights, struct thread *thread, bool with_this_tick);
+
+/* The thread is gone: as above, and ticks at which it was left out go to its last sample. */
+void flights_end_thread(struct flights *flights, struct thread *thread, bool with_this_tick);
 
 /*
  * True for a thread that sleeps in a call which a stop would start again, with its whole timeout, though one has done

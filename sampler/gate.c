@@ -72,6 +72,8 @@ static bool measure(struct process *process, struct kernelview *view, uint64_t n
             return false;
         if (before_ns == after_ns) {
             *ret_rest_ns = after_ns - hot_ns - process->cold_run_ns;
+            gate->clock_ns = after_ns;
+            gate->read_ns = now_ns;
             return true;
         }
         before_ns = after_ns;
@@ -79,15 +81,26 @@ static bool measure(struct process *process, struct kernelview *view, uint64_t n
     return false;
 }
 
-/* The directory of its threads has a link for each. */
-static bool has_other_count(struct process *process)
+/* Those that are told, or a link of the directory of its threads for each. */
+static bool count_threads(const struct process *process, uint64_t now_ns, uint64_t *ret_count)
 {
     struct stat st;
-    nlink_t before = process->gate.links;
-    if (fstatat(process->proc_fd, "task", &st, 0) < 0)
+    for (size_t i = 0; i < process->hot_count; i++) {
+        if (process->threads[i]->told_ns != now_ns || !process->threads[i]->told_threads)
+            continue;
+        *ret_count = process->threads[i]->told_threads;
         return true;
-    process->gate.links = st.st_nlink;
-    return before != st.st_nlink;
+    }
+    if (fstatat(process->proc_fd, "task", &st, 0) < 0)
+        return false;
+    *ret_count = st.st_nlink - 2; /* itself, and from above */
+    return true;
+}
+
+static bool has_other_count(struct process *process, uint64_t now_ns)
+{
+    uint64_t before = process->gate.threads;
+    return !count_threads(process, now_ns, &process->gate.threads) || before != process->gate.threads;
 }
 
 /* Has it so many cold threads that the question is worth while? */
@@ -107,7 +120,7 @@ bool gate_is_shut(struct process *process, struct kernelview *view, uint64_t now
     struct gate *gate = &process->gate;
     uint64_t rest_ns;
     gate->has_fired = false;
-    if (!gate_may_shut(process, view) || has_other_count(process) || !measure(process, view, now_ns, &rest_ns))
+    if (!gate_may_shut(process, view) || !measure(process, view, now_ns, &rest_ns) || has_other_count(process, now_ns))
         return false;
     gate->has_fired = rest_ns != gate->rest_ns;
     return !gate->has_fired;

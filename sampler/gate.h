@@ -36,7 +36,9 @@ struct gate {
     clockid_t clock; /* of the process; 0: not begun */
     timer_t timer;
     bool has_timer;
-    nlink_t links; /* of /proc/PID/task, at the last question */
+    uint64_t threads;  /* of the process, at the last question */
+    uint64_t clock_ns; /* what the clock said at the tick `read_ns` */
+    uint64_t read_ns;
     bool is_known; /* the rest is */
     uint64_t rest_ns;
     bool has_candidate;

@@ -7,6 +7,7 @@
 
 #include "sampler/space.h"
 #include "sampler/targets.h"
+#include "sampler/threadstate.h"
 #include "unwind/snapshot.h"
 
 #include <stddef.h>
@@ -47,6 +48,8 @@ struct item {
     uint64_t time_ns; /* CLOCK_MONOTONIC: when the thread was let go again; of a failure, when its tick was */
     uint64_t count;   /* ticks that it stands for */
     uint64_t ns;      /* time that it stands for, in wall mode */
+    enum thread_state state;
+    int16_t call; /* the system call that it slept in; -1: in none, or not known */
     struct registers registers;
     struct extent stack;
     struct memory_range ranges[SNAPSHOT_RANGES]; /* in the buffer; the first is from the stack pointer upward */

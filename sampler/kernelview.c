@@ -23,6 +23,11 @@ void kernelview_deinit(struct kernelview *view)
     view->bpflook = NULL;
 }
 
+uint64_t kernelview_load_ns(const struct kernelview *view)
+{
+    return view->bpflook ? bpflook_load_ns(view->bpflook) : 0;
+}
+
 bool kernelview_is_open(const struct kernelview *view)
 {
     return view && view->bpflook && bpflook_is_ready(view->bpflook);
@@ -86,6 +91,7 @@ static void look_at_batch(struct kernelview *view, struct thread *const *threads
         thread->has_fresh = true;
         thread->told_stat = stat_of(look);
         thread->told_on_cpu = look->is_on_cpu;
+        thread->told_threads = look->threads;
         thread->told_ns = now_ns;
     }
 }
@@ -155,7 +161,7 @@ static void displace(struct kernelview *view, struct thread *const *threads, siz
         asked++;
     }
     if (asked)
-        cpuworkers_wait(view->workers, view->spins);
+        cpuworkers_wait(view->workers);
     for (size_t i = 0; i < count; i++) {
         struct cpuworkers_times times;
         if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times) ||
@@ -166,23 +172,42 @@ static void displace(struct kernelview *view, struct thread *const *threads, siz
     }
 }
 
+/* Nothing is known of it that makes a sample; it may have run, or begun to, while it was looked at. */
+static bool is_unread(const struct told *told)
+{
+    return told->is_known && !told->has_registers && !procfs_stat_is_ending(&told->stat);
+}
+
+static void read_again(struct kernelview *view, struct thread *const *threads, size_t count, struct told *told)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!is_unread(&told[i]) || !bpflook_ask(view->bpflook, i, 1))
+            continue;
+        const struct bpf_look *look = bpflook_slot(view->bpflook, i);
+        told[i].is_known = is_of(look, threads[i]);
+        if (told[i].is_known)
+            told[i] = told_of(look, bpflook_stack(view->bpflook, i));
+    }
+    displace(view, threads, count, told);
+}
+
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
 {
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
     if (!kernelview_is_open(view))
         return;
+    if (!view->workers)
+        view->workers = cpuworkers_new(view->bpflook);
     for (size_t i = 0; i < count; i++)
         ask_for_stack(bpflook_slot(view->bpflook, i), threads[i]);
-    if (!bpflook_ask(view->bpflook, 0, count))
+    if (!view->workers || !bpflook_ask(view->bpflook, 0, count))
         return;
     for (size_t i = 0; i < count; i++) {
         const struct bpf_look *look = bpflook_slot(view->bpflook, i);
         if (threads[i]->has_schedstat && is_of(look, threads[i]))
             ret[i] = told_of(look, bpflook_stack(view->bpflook, i));
     }
-    if (!view->workers)
-        view->workers = cpuworkers_new(view->bpflook);
-    if (view->workers)
-        displace(view, threads, count, ret);
+    displace(view, threads, count, ret);
+    read_again(view, threads, count, ret);
 }

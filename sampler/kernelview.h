@@ -20,7 +20,6 @@ enum { KERNELVIEW_BATCH = BPF_LOOK_BATCH };
 struct kernelview {
     /* Set by the owner. */
     bool is_wanted;
-    bool spins;        /* who waits for a worker looks all the time */
     uint64_t delay_ns; /* from the first tick to the loading of the program */
 
     uint64_t first_tick_ns;
@@ -46,6 +45,9 @@ struct told {
 
 void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns);
 void kernelview_deinit(struct kernelview *view);
+
+uint64_t
+kernelview_load_ns(const struct kernelview *view); /* CPU time of loading the program, as soon as that is over */
 
 bool kernelview_is_open(const struct kernelview *view); /* something is told; false for NULL */
 

@@ -103,6 +103,14 @@ static void note_first_sleep(struct thread *thread)
         thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
 }
 
+/* Of those that are runnable the kernel tells by its accounts only how many run: each by its share. */
+static bool is_to_be_sampled(const struct looks *looks, struct thread *thread, const struct procfs_stat *stat)
+{
+    bool runs = stat->state == 'R' && cpushare_tick(&thread->share);
+    thread->state = runs ? THREAD_RUNNING : thread_state_of(stat->state);
+    return runs || looks->options->mode == MODE_WALL;
+}
+
 /* Looks at one thread at a tick. -ESRCH: it is gone. */
 static int consider_thread(struct looks *looks, struct thread *thread)
 {
@@ -148,7 +156,7 @@ static int consider_thread(struct looks *looks, struct thread *thread)
     bool may_be_woken = stat.state == 'R' && !is_known_to_run(thread);
     if (thread->is_zombie || !thread->is_wanted || (stat.flags & PROCFS_PF_EXITING) || may_be_woken)
         skip_thread_time(looks, thread); /* what it did until now is nobody's */
-    else if (is_wall || (stat.state == 'R' && cpushare_tick(&thread->share)))
+    else if (is_to_be_sampled(looks, thread, &stat))
         choose(looks, thread, &stat);
     return 0;
 }
@@ -158,13 +166,13 @@ static int consider_thread(struct looks *looks, struct thread *thread)
 /* Only profiles in nanoseconds need each thread's time. */
 static bool keeps_total(const struct looks *looks)
 {
-    return looks->options->mode == MODE_CPU && (looks->options->output.value_ns || looks->options->snapshots_path);
+    return looks->options->output.value_ns || looks->options->snapshots_path;
 }
 
 static void thread_gone(struct looks *looks, struct thread *thread)
 {
     thread->process->has_lost_threads = true;
-    flights_end_keep(looks->flights, thread, false);
+    flights_end_thread(looks->flights, thread, false);
     account_thread(looks->account, thread, keeps_total(looks));
     flights_forget(looks->flights, thread);
     targets_remove_thread(looks->targets, thread);
@@ -174,7 +182,7 @@ void looks_end_process(struct looks *looks, struct process *process)
 {
     account_process(looks->account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
-        flights_end_keep(looks->flights, process->threads[i], true);
+        flights_end_thread(looks->flights, process->threads[i], true);
         account_thread(looks->account, process->threads[i], keeps_total(looks));
         flights_forget(looks->flights, process->threads[i]);
     }

@@ -37,6 +37,9 @@ static const char help[] =
     "                           fp: frame pointers, unwind information where they cannot be believed;\n"
     "                           dwarf: unwind information only (default auto)\n"
     "      --max-depth N        keep the N innermost frames (default 4096)\n"
+    "      --max-stops N        stop at most N threads at a tick, chosen at random; they count for the others too\n"
+    "                           (default 100)\n"
+    "      --overhead PERCENT   sample less often where needed, so that sampling takes no more than this of one CPU\n"
     "      --jitter on|off      randomise each tick inside its period (default on)\n"
     "      --bpf auto|off       threads are read by BPF instead of being stopped, where built and permitted (default "
     "auto)\n"
@@ -53,6 +56,8 @@ static const char help[] =
     "  -o, --output FILE        write the profile there, - is standard output (the default)\n"
     "      --value samples|ns   what the number on a collapsed line counts (default samples)\n"
     "      --threads            root frame is \"name (tid)\" instead of \"name\"\n"
+    "      --states             innermost frame is what the thread was doing: [running], [runnable], [epoll_wait], "
+    "...\n"
     "      --stats FILE         write the run's counters there, as JSON\n"
     "      --save-snapshots FILE\n"
     "                           save registers, stacks, maps and JIT names there, for sampler report\n"
@@ -61,7 +66,8 @@ static const char help[] =
     "  -v, --verbose            more on standard error\n"
     "  -h, --help               this text\n"
     "      --version            the version\n"
-    "sampler report takes -t, -u, --max-depth, -f, -o, --value, --threads, --stats, -q and -v; -u and --max-depth are "
+    "sampler report takes -t, -u, --max-depth, -f, -o, --value, --threads, --states, --stats, -q and -v; -u and "
+    "--max-depth are "
     "as\n"
     "they were in the run unless given. The files that ran have to be at their paths.\n"
     "\n"
@@ -84,7 +90,10 @@ enum {
     OPT_CHILDREN,
     OPT_NO_CHILDREN,
     OPT_VALUE,
+    OPT_MAX_STOPS,
+    OPT_OVERHEAD,
     OPT_THREADS,
+    OPT_STATES,
     OPT_STATS,
     OPT_SAVE_SNAPSHOTS,
     OPT_STOP_LOG,
@@ -100,6 +109,8 @@ static const struct option long_options[] = {
     {"mode", required_argument, NULL, 'm'},
     {"unwind", required_argument, NULL, 'u'},
     {"max-depth", required_argument, NULL, OPT_MAX_DEPTH},
+    {"max-stops", required_argument, NULL, OPT_MAX_STOPS},
+    {"overhead", required_argument, NULL, OPT_OVERHEAD},
     {"jitter", required_argument, NULL, OPT_JITTER},
     {"bpf", required_argument, NULL, OPT_BPF},
     {"events", required_argument, NULL, OPT_EVENTS},
@@ -110,6 +121,7 @@ static const struct option long_options[] = {
     {"output", required_argument, NULL, 'o'},
     {"value", required_argument, NULL, OPT_VALUE},
     {"threads", no_argument, NULL, OPT_THREADS},
+    {"states", no_argument, NULL, OPT_STATES},
     {"stats", required_argument, NULL, OPT_STATS},
     {"save-snapshots", required_argument, NULL, OPT_SAVE_SNAPSHOTS},
     {"stop-log", required_argument, NULL, OPT_STOP_LOG},
@@ -140,19 +152,30 @@ static bool wrong(struct strbuf *error, const char *option, const char *value, c
 }
 
 /* "10", "0.5", "30s", "5m": seconds unless a unit says otherwise, at most nine digits behind the point count. */
+enum { BILLION = 1000000000 };
+
+/* "12.5": the whole part, and the rest in billionths. */
+static bool parse_decimal(const char **text, const char *end, uint64_t *ret_whole, uint64_t *ret_billionths)
+{
+    *ret_whole = 0;
+    *ret_billionths = 0;
+    bool any = parse_u64(text, end, ret_whole);
+    if (*text == end || **text != '.')
+        return any;
+    ++*text;
+    for (uint64_t unit = BILLION / 10; *text < end && **text >= '0' && **text <= '9'; ++*text, unit /= 10) {
+        *ret_billionths += (uint64_t)(**text - '0') * unit;
+        any = true;
+    }
+    return any;
+}
+
 static bool parse_duration(const char *text, uint64_t *ret_ns)
 {
     const char *end = text + strlen(text);
-    uint64_t seconds = 0;
-    uint64_t fraction_ns = 0;
-    bool any = parse_u64(&text, end, &seconds);
-    if (text < end && *text == '.') {
-        text++;
-        for (uint64_t unit = NS_PER_SEC / 10; text < end && *text >= '0' && *text <= '9'; text++, unit /= 10) {
-            fraction_ns += (uint64_t)(*text - '0') * unit;
-            any = true;
-        }
-    }
+    uint64_t seconds;
+    uint64_t fraction_ns;
+    bool any = parse_decimal(&text, end, &seconds, &fraction_ns);
     uint64_t scale = 1;
     if (text < end && (*text == 's' || *text == 'm'))
         scale = *text++ == 'm' ? 60 : 1;
@@ -160,6 +183,19 @@ static bool parse_duration(const char *text, uint64_t *ret_ns)
         return false;
     *ret_ns = (seconds * NS_PER_SEC + fraction_ns) * scale;
     return *ret_ns > 0;
+}
+
+/* "0.5" or "0.5%". */
+static bool parse_percent(const char *text, double *ret_share)
+{
+    const char *end = text + strlen(text);
+    uint64_t whole;
+    uint64_t billionths;
+    bool any = parse_decimal(&text, end, &whole, &billionths);
+    if (text < end && *text == '%')
+        text++;
+    *ret_share = ((double)whole + (double)billionths / (double)BILLION) / 100;
+    return any && text == end && *ret_share > 0 && *ret_share <= 1;
 }
 
 static bool add_pids(struct options *options, const char *text, size_t *capacity, struct strbuf *error)
@@ -227,6 +263,15 @@ static bool parse_how(struct parse *parse, int option, const char *value)
             return wrong(parse->error, "--max-depth", value, "1 to 1000000 frames");
         options->max_depth = (size_t)number;
         return true;
+    case OPT_MAX_STOPS:
+        if (!parse_number(value, &number) || number < 1 || number > 1000000)
+            return wrong(parse->error, "--max-stops", value, "1 to 1000000 threads");
+        options->max_stops = (size_t)number;
+        return true;
+    case OPT_OVERHEAD:
+        if (!parse_percent(value, &options->overhead))
+            return wrong(parse->error, "--overhead", value, "a percentage of one CPU like 1 or 0.5, at most 100");
+        return true;
     case OPT_JITTER:
         word = word_index(value, (const char *const[]){"off", "on", NULL});
         if (word < 0)
@@ -292,6 +337,9 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         return true;
     case OPT_THREADS:
         options->output.show_threads = true;
+        return true;
+    case OPT_STATES:
+        options->output.show_states = true;
         return true;
     case OPT_STATS:
         if (!*value)
@@ -395,7 +443,8 @@ static bool stopped_at_dashes(char **argv, int index)
 
 static bool goes_with_report(int option)
 {
-    static const int all[] = {'t', 'u', 'f', 'o', 'q', 'v', OPT_MAX_DEPTH, OPT_VALUE, OPT_THREADS, OPT_STATS};
+    static const int all[] = {'t',           'u',       'f',         'o',        'q',      'v',
+                              OPT_MAX_DEPTH, OPT_VALUE, OPT_THREADS, OPT_STATES, OPT_STATS};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i] == option)
             return true;
@@ -484,8 +533,13 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
 
 static enum options_result parse_all(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
-    *ret_options = (struct options){
-        .rate_hz = 99, .max_depth = 4096, .jitter = true, .bpf = true, .pin = PIN_AUTO, .unwind = UNWIND_AUTO};
+    *ret_options = (struct options){.rate_hz = 99,
+                                    .max_stops = 100,
+                                    .max_depth = 4096,
+                                    .jitter = true,
+                                    .bpf = true,
+                                    .pin = PIN_AUTO,
+                                    .unwind = UNWIND_AUTO};
     struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;

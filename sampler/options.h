@@ -38,7 +38,9 @@ struct options {
     bool unwind_given;
     size_t max_depth; /* COMMAND_REPORT: 0 when not given */
     bool jitter;
-    bool bpf; /* threads may be read by it */
+    size_t max_stops; /* at a tick */
+    double overhead;  /* share of one CPU, 0.01 for a percent; 0: no limit */
+    bool bpf;         /* threads may be read by it */
     enum events events;
     int pin; /* PIN_AUTO, ... or a CPU (pinning.h) */
     bool children;

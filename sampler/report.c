@@ -134,7 +134,9 @@ static int scale(struct report *report)
     for (size_t i = 0; i < all->total_count; i++)
         if (options_want_thread(&report->options, all->totals[i].shared->tid, all->totals[i].comm))
             chosen.totals[chosen.total_count++] = all->totals[i];
-    int error = account_scale_profile(&chosen, report->profile, report->options.thread_count == 0);
+    int error = report->options.mode == MODE_CPU
+                    ? account_scale_profile(&chosen, report->profile, report->options.thread_count == 0)
+                    : account_scale_states(&chosen, report->profile);
     free(chosen.totals);
     return error;
 }
@@ -146,7 +148,7 @@ static int name_and_write(struct report *report)
     uint64_t before_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     int error = place_name_all(report->profile, snapread_images(report->read), spaces, space_count, gives_up, report);
     report->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
-    if (!error && report->options.output.value_ns && report->options.mode == MODE_CPU)
+    if (!error && report->options.output.value_ns)
         error = scale(report);
     if (error)
         return error;

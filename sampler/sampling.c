@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 /* Threads asked to stop at one time before the next one is; and how long to wait for fewer. */
 enum { CROWD = 8 };
@@ -87,6 +88,7 @@ static bool take_told(struct sampling *sampling, struct choice *choice, const st
         return true;
     if (told->is_on_cpu && choice->stat.state != 'R') {
         choice->stat = told->stat;
+        thread->state = THREAD_RUNNING;
         thread->seen_off_cpu = false;
         thread->woken_ns = sampling->now_ns;
     }
@@ -102,6 +104,7 @@ static bool look_again(struct sampling *sampling, struct choice *choice)
         stat.image_hash != choice->stat.image_hash || procfs_stat_is_ending(&stat))
         return false;
     choice->stat = stat;
+    choice->thread->state = thread_state_of(stat.state);
     choice->thread->seen_off_cpu = stat.state != 'R';
     choice->thread->woken_ns = sampling->now_ns;
     return true;
@@ -226,9 +229,47 @@ static size_t read_batch(struct sampling *sampling, struct choice *choices, size
     return stops;
 }
 
+static bool is_runnable(const struct sampling *sampling, const struct choice *choice)
+{
+    (void)sampling;
+    return choice->stat.state == 'R';
+}
+
+static void note_crowd(struct crowd *crowd, uint64_t count)
+{
+    crowd->sum += count;
+    if (count > crowd->most)
+        crowd->most = count;
+}
+
+/*
+ * Those that are to be stopped are no more than was asked for: who else would be is left to chance, each with the same.
+ * Returns how many choices remain; who sleeps is among them.
+ */
+static size_t leave_out(struct sampling *sampling, struct choice *choices, size_t count)
+{
+    struct flights *flights = sampling->flights;
+    size_t eligible = partition(sampling, choices, 0, count, is_runnable);
+    size_t most = sampling->options->max_stops;
+    note_crowd(&sampling->live, flights->targets->thread_count);
+    note_crowd(&sampling->eligible, eligible);
+    flights->eligible = eligible;
+    flights->left_out = eligible > most ? eligible - most : 0;
+    if (!flights->left_out)
+        return count;
+    sampling->left_out += flights->left_out;
+    for (size_t i = 0; i < most; i++)
+        swap(&choices[i], &choices[i + rng_below(&flights->rng, eligible - i)]);
+    for (size_t i = most; i < eligible; i++)
+        choices[i].thread->is_left_out = true;
+    memmove(choices + most, choices + eligible, (count - eligible) * sizeof(*choices));
+    return count - flights->left_out;
+}
+
 void sampling_take(struct sampling *sampling, struct choice *choices, size_t count, uint64_t now_ns)
 {
     sampling->now_ns = now_ns;
+    count = leave_out(sampling, choices, count);
     size_t ready = 0;
     for (size_t i = 0; i < count; i++) {
         if (prepare(sampling, &choices[i]))

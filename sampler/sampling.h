@@ -16,6 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* How many there were, at all ticks together, and at the one with most. */
+struct crowd {
+    uint64_t sum;
+    uint64_t most;
+};
+
 struct sampling {
     const struct options *options; /* borrowed, like all of these */
     struct mapper *mapper;
@@ -26,6 +32,9 @@ struct sampling {
     uint64_t now_ns;         /* of the tick in work */
     uint64_t execs;          /* processes found in another image than before */
     uint64_t stopped_asleep; /* threads that did not run and were asked to stop all the same */
+    struct crowd live;       /* threads that were known */
+    struct crowd eligible;   /* of these, runnable ones that were to be sampled, */
+    uint64_t left_out;       /* and were not, for there were more than --max-stops */
     struct refusal refusal;  /* the first process that could not be read for lack of rights */
 };
 

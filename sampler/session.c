@@ -355,9 +355,10 @@ static int name_profile(struct session *session)
     struct space *const *spaces = capture_spaces(session->capture, &space_count);
     int error = place_name_all(session->profile, session->images, spaces, space_count, gives_up, session);
     session->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
-    if (!error && options->output.value_ns && options->mode == MODE_CPU)
-        error = account_scale_profile(&capture_result(session->capture)->account, session->profile,
-                                      options->thread_count == 0);
+    const struct account *account = &capture_result(session->capture)->account;
+    if (!error && options->output.value_ns)
+        error = options->mode == MODE_CPU ? account_scale_profile(account, session->profile, options->thread_count == 0)
+                                          : account_scale_states(account, session->profile);
     return error;
 }
 

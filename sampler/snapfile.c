@@ -371,6 +371,8 @@ void snapfile_add(struct snapfile *file, const struct item *item, enum failure f
     wire_put_sized(out, item->comm, strlen(item->comm));
     if (failure == FAILURE_NONE)
         put_snapshot(out, item);
+    wire_put_u32(out, (uint32_t)item->state);
+    wire_put_u32(out, item->call < 0 ? SNAP_NO_CALL : (uint32_t)item->call);
     end(file);
 }
 
@@ -431,6 +433,7 @@ static void put_total(struct snapfile *file, const struct thread_total *total)
     wire_put_u32(out, thread);
     wire_put_u64(out, total->cpu_ns);
     wire_put_sized(out, total->comm, strlen(total->comm));
+    wire_put_u64(out, total->wait_ns);
     end(file);
 }
 

@@ -44,6 +44,9 @@ enum snap_chunk {
     SNAP_REPEAT     /* more ticks of a thread's last sample */
 };
 
+/* Of a sample, where it slept in no system call. */
+#define SNAP_NO_CALL UINT32_MAX
+
 /* What an image is identified by when it is opened again. */
 enum snap_image {
     SNAP_IMAGE_ELF = 1, /* a file: build-id, or else device, inode, size and time */

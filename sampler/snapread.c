@@ -226,6 +226,22 @@ static bool get_snapshot(struct wire *wire, struct item *item)
     return !wire->failed;
 }
 
+/* Older files have none. */
+static bool get_state(struct wire *wire, struct item *item)
+{
+    item->state = THREAD_STATE_UNKNOWN;
+    item->call = -1;
+    if (wire_left(wire) == 0)
+        return true;
+    uint32_t state = wire_get_u32(wire);
+    uint32_t call = wire_get_u32(wire);
+    if (wire->failed || state >= THREAD_STATE_COUNT || (call > INT16_MAX && call != SNAP_NO_CALL))
+        return false;
+    item->state = (enum thread_state)state;
+    item->call = call == SNAP_NO_CALL ? -1 : (int16_t)call;
+    return true;
+}
+
 static int take_item(struct snapread *read, struct wire *wire, struct item *item)
 {
     uint32_t space = wire_get_u32(wire);
@@ -240,6 +256,8 @@ static int take_item(struct snapread *read, struct wire *wire, struct item *item
         item->ns >= TIME_LIMIT_NS)
         return -EBADMSG;
     if (failure == FAILURE_NONE && (!space || !reading || !get_snapshot(wire, item)))
+        return -EBADMSG;
+    if (!get_state(wire, item))
         return -EBADMSG;
     item->kind = ITEM_SAMPLE;
     item->failure = (enum failure)failure;
@@ -300,6 +318,10 @@ static int take_total(struct snapread *read, struct wire *wire)
     uint32_t thread = wire_get_u32(wire);
     total.cpu_ns = wire_get_u64(wire);
     if (!get_comm(wire, total.comm) || thread == 0 || thread > read->thread_count || total.cpu_ns >= TIME_LIMIT_NS)
+        return -EBADMSG;
+    if (wire_left(wire) > 0)
+        total.wait_ns = wire_get_u64(wire);
+    if (wire->failed || total.wait_ns >= TIME_LIMIT_NS)
         return -EBADMSG;
     struct account *account = &read->capture.account;
     int error = array_room(&account->totals, &account->total_capacity, account->total_count + 1);

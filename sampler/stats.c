@@ -110,6 +110,49 @@ static void add_events(const struct watch_counters *events, struct strbuf *text)
     add_number(text, "events_repairs", events->repairs);
 }
 
+static void add_process(struct strbuf *text, const struct process_total *process, bool *first)
+{
+    strbuf_addf(text, "%s\n    {\"pid\": %d, \"name\": \"", *first ? "" : ",", (int)process->pid);
+    for (const char *byte = process->comm; *byte; byte++) { /* any bytes may stand there */
+        if (*byte == '"' || *byte == '\\' || *byte < ' ')
+            strbuf_addf(text, "\\u%04x", (unsigned)(unsigned char)*byte);
+        else
+            strbuf_add(text, byte, 1);
+    }
+    strbuf_addf(text, "\", \"run_ns\": %llu, \"wait_ns\": %llu}", (unsigned long long)process->run_ns,
+                (unsigned long long)process->wait_ns);
+    *first = false;
+}
+
+/* Do they need more CPUs? Not there in a report. */
+static void add_waits(const struct account *account, struct strbuf *text)
+{
+    bool first = true;
+    add_number(text, "wait_ns_target", account->wait_ns_threads);
+    if (!account->process_count)
+        return;
+    strbuf_adds(text, ",\n  \"processes\": [");
+    for (size_t i = 0; i < account->process_count; i++)
+        add_process(text, &account->processes[i], &first);
+    if (account->other_process_count)
+        add_process(text, &account->other_processes, &first);
+    strbuf_adds(text, "]");
+}
+
+static void add_crowd(struct strbuf *text, const char *name, const struct crowd *crowd, uint64_t ticks)
+{
+    strbuf_addf(text, ",\n  \"%s\": {\"mean\": %.2f, \"most\": %llu}", name,
+                ticks ? (double)crowd->sum / (double)ticks : 0.0, (unsigned long long)crowd->most);
+}
+
+static void add_crowds(const struct capture_result *capture, struct strbuf *text)
+{
+    add_crowd(text, "threads_live", &capture->live, capture->ticker.ticks);
+    add_crowd(text, "threads_eligible", &capture->eligible, capture->ticker.ticks);
+    add_number(text, "left_out", capture->left_out);
+    strbuf_addf(text, ",\n  \"overhead_percent\": %.3f", 100 * capture->overhead);
+}
+
 void stats_json(const struct stats *stats, struct strbuf *ret_text)
 {
     const struct capture_result *capture = stats->capture;
@@ -117,6 +160,8 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "ticks", capture->ticker.ticks);
     add_number(ret_text, "ticks_late", capture->ticker.late);
     add_number(ret_text, "ticks_missed", capture->ticker.missed);
+    add_number(ret_text, "ticks_skipped", capture->ticker.skipped);
+    add_number(ret_text, "ticks_in_gaps", capture->ticker.gap);
     add_number(ret_text, "samples", stats->pipeline->samples);
     add_failures(stats, ret_text);
     add_number(ret_text, "threads_seen", capture->threads_seen);
@@ -129,6 +174,8 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "cpu_ns_target", capture->account.cpu_ns_target);
     add_number(ret_text, "cpu_ns_sampled", capture->account.cpu_ns_sampled);
     add_number(ret_text, "wall_ns", capture->wall_ns);
+    add_waits(&capture->account, ret_text);
+    add_crowds(capture, ret_text);
     add_frames(stats, ret_text);
     add_number(ret_text, "symbol_ns", stats->symbol_ns);
     add_number(ret_text, "unwind_ns", stats->pipeline->unwind_ns);
@@ -165,6 +212,72 @@ static void add_other_tracer(const struct stats *stats, struct strbuf *text)
                 (unsigned long long)failed);
 }
 
+static bool waits_more(const struct process_total *a, const struct process_total *b)
+{
+    return a->wait_ns > b->wait_ns || (a->wait_ns == b->wait_ns && a->run_ns > b->run_ns);
+}
+
+static void add_run_and_wait(struct strbuf *text, uint64_t run_ns, uint64_t wait_ns)
+{
+    strbuf_addf(text, "ran %.2f s, waited %.2f s", seconds(run_ns), seconds(wait_ns));
+}
+
+/* Those processes that waited longest for a CPU, and the rest together. */
+static void add_waiting(const struct account *account, struct strbuf *text)
+{
+    enum { SHOWN = 3 };
+    const struct process_total *shown[SHOWN];
+    size_t count = 0;
+    struct process_total rest = account->other_processes;
+    for (size_t i = 0; i < account->process_count; i++) {
+        const struct process_total *process = &account->processes[i];
+        rest.run_ns += process->run_ns;
+        rest.wait_ns += process->wait_ns;
+        size_t at = count;
+        while (at > 0 && waits_more(process, shown[at - 1]))
+            at--;
+        if (at == SHOWN)
+            continue;
+        count += count < SHOWN;
+        for (size_t j = count; j-- > at + 1;)
+            shown[j] = shown[j - 1];
+        shown[at] = process;
+    }
+    if (!count)
+        return;
+    strbuf_adds(text, "on CPUs: ");
+    for (size_t i = 0; i < count; i++) {
+        strbuf_addf(text, "%s%d (", i ? "; " : "", (int)shown[i]->pid);
+        for (const char *byte = shown[i]->comm; *byte; byte++)
+            strbuf_add(text, (unsigned char)*byte < ' ' ? "?" : byte, 1);
+        strbuf_adds(text, ") ");
+        add_run_and_wait(text, shown[i]->run_ns, shown[i]->wait_ns);
+        rest.run_ns -= shown[i]->run_ns;
+        rest.wait_ns -= shown[i]->wait_ns;
+    }
+    size_t others = account->process_count - count + account->other_process_count;
+    if (others) {
+        strbuf_addf(text, "; %zu others ", others);
+        add_run_and_wait(text, rest.run_ns, rest.wait_ns);
+    }
+    strbuf_adds(text, "\n");
+}
+
+/* What was asked for as bounds, where it was used. */
+static void add_bounds(const struct stats *stats, struct strbuf *text)
+{
+    const struct capture_result *capture = stats->capture;
+    if (capture->left_out)
+        strbuf_addf(text, "%llu of %llu runnable threads were left out (--max-stops %zu); the others count for them\n",
+                    (unsigned long long)capture->left_out, (unsigned long long)capture->eligible.sum,
+                    stats->options->max_stops);
+    if (stats->options->overhead > 0)
+        strbuf_addf(text, "sampling took %.2f %% of a CPU (--overhead %.2f); %llu of %llu ticks were left out for it\n",
+                    100 * capture->overhead, 100 * stats->options->overhead,
+                    (unsigned long long)capture->ticker.skipped,
+                    (unsigned long long)(capture->ticker.ticks + capture->ticker.skipped));
+}
+
 void stats_summary(const struct stats *stats, struct strbuf *ret_text)
 {
     const struct capture_result *capture = stats->capture;
@@ -182,6 +295,8 @@ void stats_summary(const struct stats *stats, struct strbuf *ret_text)
     strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,
                 (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
                 (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
+    add_waiting(&capture->account, ret_text);
+    add_bounds(stats, ret_text);
     add_other_tracer(stats, ret_text);
     if (capture->ticker.missed * 100 > capture->ticker.ticks)
         strbuf_addf(ret_text, "%.2f s without a tick%s\n", (double)capture->ticker.missed / stats->options->rate_hz,

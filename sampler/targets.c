@@ -17,9 +17,6 @@
 /* The first copy of a stack that nothing is known of; most stacks end earlier. */
 enum { FIRST_COPY_BYTES = 64 << 10 };
 
-/* In wall mode a tick stands for the time since the last one; but so many periods are a gap. */
-enum { GAP_PERIODS = 10 };
-
 /* Descriptors are given out from the lowest number on; this many at the end are not kept. */
 enum { SPARE_DESCRIPTORS = 32 };
 
@@ -34,6 +31,9 @@ enum { CHEAP_CLOCK_THREADS = 64 };
 /* A running thread's counters move at scheduler ticks and switches only. */
 #define COUNTER_GRAIN_NS (100 * NS_PER_MS)
 
+/* The longest there is, at HZ=100. */
+#define SCHEDULER_TICK_NS (10 * NS_PER_MS)
+
 int targets_init(struct targets *targets)
 {
     *targets = (struct targets){.slot_count = 64};
@@ -47,18 +47,12 @@ int targets_init(struct targets *targets)
     return targets->by_tid ? 0 : -ENOMEM;
 }
 
-void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t period_ns)
+void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t stands_for_ns)
 {
-    uint64_t passed_ns = targets->ticked_ns && now_ns > targets->ticked_ns ? now_ns - targets->ticked_ns : 0;
     targets->tick++;
     targets->last_wall_ns = targets->wall_ns;
     targets->last_ticked_ns = targets->ticked_ns;
-    targets->wall_ns += passed_ns > GAP_PERIODS * period_ns ? period_ns : passed_ns;
-    targets->ticked_ns = now_ns;
-}
-
-void targets_skip_time(struct targets *targets, uint64_t now_ns)
-{
+    targets->wall_ns += stands_for_ns;
     targets->ticked_ns = now_ns;
 }
 
@@ -244,7 +238,10 @@ int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret)
     thread->was_asleep = true;
     if (error)
         return error;
-    return procfs_parse_syscall(text, (size_t)size, ret) ? 0 : -EAGAIN;
+    if (!procfs_parse_syscall(text, (size_t)size, ret))
+        return -EAGAIN;
+    thread->call = ret->number >= 0 && ret->number <= INT16_MAX ? (int16_t)ret->number : -1;
+    return 0;
 }
 
 int thread_read_status(const struct thread *thread, struct procfs_status *ret)
@@ -315,6 +312,7 @@ int targets_add_thread(struct targets *targets, struct process *process, pid_t t
         .schedstat_fd = -1,
         .stat_fd = -1,
         .syscall_fd = -1,
+        .call = -1,
         .has_schedstat = targets->has_schedstat,
         .counted_tick = targets->tick,
         .counted_wall_ns = targets->wall_ns,
@@ -381,6 +379,7 @@ void targets_remove_thread(struct targets *targets, struct thread *thread)
     targets->thread_count--;
     targets->threads_vanished++;
     process->known_cpu_ns += thread->cpu_ns;
+    process->known_wait_ns += thread->wait_ns;
     process->had_other_threads = true;
     thread_free(thread);
 }
@@ -439,8 +438,10 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
         thread->seen_off_cpu = false; /* that was before: until its state is read it may be on a CPU */
     }
     *ret_moved = !thread->seen_off_cpu;
-    if (thread->is_wanted)
+    if (thread->is_wanted) {
         thread->cpu_ns += now.run_ns - last->run_ns;
+        thread->wait_ns += now.wait_ns - last->wait_ns;
+    }
     cpushare_add(&thread->share, now.run_ns - last->run_ns, now.wait_ns - last->wait_ns, now_ns);
     *last = now;
     return 0;
@@ -463,12 +464,39 @@ void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
     bool may_have_moved = process->has_run || process->has_lost_threads;
     if (!must && !(is_cheap && may_have_moved) && now_ns - process->cpu_read_ns < CLOCK_PERIOD_NS)
         return;
-    uint64_t cpu_ns = process_clock_ns(process->pid);
+    const struct gate *gate = &process->gate;
+    uint64_t cpu_ns = !must && gate->read_ns == now_ns ? gate->clock_ns : process_clock_ns(process->pid);
     if (cpu_ns > process->last_cpu_ns)
         process->last_cpu_ns = cpu_ns;
     process->cpu_read_ns = now_ns;
     if (is_single)
         process->had_other_threads = has_time_of_others(process);
+}
+
+/* On a CPU at its last look, as far as is known. */
+static bool was_running(const struct thread *thread, uint64_t now_ns)
+{
+    return thread->has_schedstat && thread->is_wanted && !thread->is_zombie && thread->ran_ns &&
+           now_ns - thread->ran_ns < 2 * SCHEDULER_TICK_NS;
+}
+
+void process_settle(struct process *process, uint64_t now_ns)
+{
+    uint64_t known_ns = process->first_cpu_ns + process->known_cpu_ns;
+    uint64_t running = 0;
+    for (size_t i = 0; i < process->thread_count; i++) {
+        known_ns += process->threads[i]->cpu_ns;
+        running += was_running(process->threads[i], now_ns);
+    }
+    uint64_t behind_ns = process->last_cpu_ns > known_ns ? process->last_cpu_ns - known_ns : 0;
+    if (!running || behind_ns > running * SCHEDULER_TICK_NS)
+        return;
+    for (size_t i = 0; i < process->thread_count; i++) {
+        if (!was_running(process->threads[i], now_ns))
+            continue;
+        process->threads[i]->cpu_ns += behind_ns / running;
+        behind_ns -= behind_ns / running--;
+    }
 }
 
 static uint64_t hash_place(const struct registers *registers)

@@ -10,6 +10,7 @@
 #include "sampler/gate.h"
 #include "sampler/procfs.h"
 #include "sampler/space.h"
+#include "sampler/threadstate.h"
 #include "unwind/snapshot.h"
 
 #include <stdatomic.h>
@@ -28,6 +29,8 @@ struct sample_outcome {
     uint8_t end;     /* enum stack_end, without failure */
     uint32_t thread_name;
     uint32_t stack;
+    uint32_t state;  /* string */
+    uint8_t account; /* enum sample_account */
 };
 
 /* The last places are remembered in which a stop was needed. */
@@ -65,6 +68,7 @@ struct thread {
     int stat_fd;
     int syscall_fd;  /* -1: not read twice yet, or too many */
     bool was_asleep; /* `syscall` was read of it */
+    int16_t call;    /* as it told last; -1: in none */
     struct procfs_schedstat last;
     struct procfs_schedstat fresh; /* read for the gate, not looked at yet */
     bool has_fresh;
@@ -72,18 +76,21 @@ struct thread {
      * it is known there; 0: not known. */
     struct procfs_stat told_stat;
     bool told_on_cpu;
+    uint64_t told_threads; /* how many its process has */
     uint64_t told_ns;
     uint64_t began_ns;
-    bool is_new;          /* it began during the run */
-    uint64_t ran_ns;      /* the look at which it was last found to have run; 0: never yet */
-    bool is_cold;         /* among the cold threads of its process */
-    bool is_settled;      /* needs no look until it runs: is to be among them */
-    uint64_t cold_run_ns; /* its part of the process's */
-    bool is_wanted;       /* by the user's choice of threads, as its name was at the last look */
-    uint64_t cpu_ns;      /* CPU time in the sampled interval, while wanted */
-    bool seen_off_cpu;    /* at the last look, which `last` is not younger than: equal counters mean the same stack */
-    bool has_schedstat;   /* else nothing proves that it did not run, and a runnable tick counts whole */
-    bool is_zombie;       /* has ended; the main thread of a process stays so until the last one ends */
+    bool is_new;             /* it began during the run */
+    uint64_t ran_ns;         /* the look at which it was last found to have run; 0: never yet */
+    bool is_cold;            /* among the cold threads of its process */
+    bool is_settled;         /* needs no look until it runs: is to be among them */
+    uint64_t cold_run_ns;    /* its part of the process's */
+    bool is_wanted;          /* by the user's choice of threads, as its name was at the last look */
+    uint64_t cpu_ns;         /* CPU time in the sampled interval, while wanted */
+    uint64_t wait_ns;        /* likewise, time for which it waited for a CPU */
+    enum thread_state state; /* at this tick, if it is to be sampled */
+    bool seen_off_cpu;  /* at the last look, which `last` is not younger than: equal counters mean the same stack */
+    bool has_schedstat; /* else nothing proves that it did not run, and a runnable tick counts whole */
+    bool is_zombie;     /* has ended; the main thread of a process stays so until the last one ends */
     char comm[PROCFS_COMM_BYTES];
     struct cpushare share;
     uint64_t counted_tick;    /* wall mode: ticks until this one are in the profile, */
@@ -91,6 +98,9 @@ struct thread {
     /* Its last sample, taken while it slept, is its stack until it runs again: ticks since then are added when that is
      * over. */
     bool is_kept;
+    uint64_t owed_ticks; /* in cpu mode, it ran at these and slept when it was to be read: its next sample's */
+    uint64_t owed_ns;
+    bool is_left_out;      /* since its last sample, for there were too many to stop (wall mode) */
     bool may_lose_timeout; /* where it slept last, as far as known: a stop can rob that call of its timeout's answer */
     uint64_t woken_ns;     /* the tick that found it awake, when the one before had found it asleep */
     unsigned reads;        /* samples taken of it since it ran last */
@@ -141,6 +151,7 @@ struct process {
     uint64_t last_cpu_ns;
     uint64_t cpu_read_ns;
     uint64_t known_cpu_ns;  /* CPU time of its threads that are gone again */
+    uint64_t known_wait_ns; /* and time for which those waited for one */
     bool had_other_threads; /* than the one that it has, as far as its CPU time tells */
 };
 
@@ -166,12 +177,8 @@ struct targets {
 int targets_init(struct targets *targets); /* 0 or -ENOMEM */
 void targets_deinit(struct targets *targets);
 
-/*
- * A tick begins. It stands for the time since the last one; but a gap of many periods (the sampler or the machine was
- * suspended) was nobody's to see, and counts as one.
- */
-void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t period_ns);
-void targets_skip_time(struct targets *targets, uint64_t now_ns); /* until now is no tick's */
+/* A tick begins, and stands for so much time (ticker.h). */
+void targets_begin_tick(struct targets *targets, uint64_t now_ns, uint64_t stands_for_ns);
 
 struct process *targets_find_process(const struct targets *targets, pid_t pid); /* borrowed or NULL */
 struct thread *targets_find_thread(const struct targets *targets, pid_t tid);   /* borrowed or NULL */
@@ -213,6 +220,12 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);
 /* Reads the process CPU clock: always when `must`, else when a look at its threads says that it has moved and not more
  * often than it may cost. */
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must);
+
+/*
+ * At the end: counters are behind by up to a scheduler tick for threads that are on a CPU, the process clock is not.
+ * What it is ahead goes to those, unless it is more than that.
+ */
+void process_settle(struct process *process, uint64_t now_ns);
 
 /* The unwinder's: samples of the thread in this place need a stop. Any thread may ask. */
 void thread_note_stuck(struct thread_shared *shared, const struct registers *registers);

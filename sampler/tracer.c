@@ -252,7 +252,7 @@ static void read_stacks(struct tracer_request *request)
 
 static enum tracer_outcome capture(struct tracer_request *request)
 {
-    int error = capture_arch.read_registers(request->tid, &request->registers);
+    int error = capture_arch.read_registers(request->tid, &request->registers, &request->in_wait);
     if (error == -ENOEXEC)
         return TRACER_FOREIGN;
     if (error == -ESRCH)

@@ -78,6 +78,7 @@ struct tracer_request {
     struct registers restarted_at;
 
     /* Filled in. */
+    bool in_wait; /* the stop has interrupted its system call: it slept, or was about to */
     enum tracer_outcome outcome;
     int error;
     struct registers registers;

@@ -26,6 +26,10 @@ struct mm_struct {
     unsigned long start_code, end_code, start_stack;
 } KERNEL_STRUCT;
 
+struct signal_struct {
+    int nr_threads;
+} KERNEL_STRUCT;
+
 struct thread_info {
     __u32 cpu;
 } KERNEL_STRUCT;
@@ -38,6 +42,7 @@ struct task_struct {
     struct sched_entity se;
     struct sched_info sched_info;
     struct mm_struct *mm;
+    struct signal_struct *signal;
     int exit_state;
     __u64 start_boottime;
     char comm[BPF_LOOK_COMM_BYTES];
@@ -114,6 +119,8 @@ static __always_inline void tell(__u32 index, struct bpf_look *look, struct task
     look->flags = task->flags;
     look->processor = task->thread_info.cpu;
     look->began_ns = task->start_boottime;
+    struct signal_struct *process = task->signal;
+    look->threads = process ? (unsigned int)process->nr_threads : 0;
     struct mm_struct *mm = task->mm;
     look->code_start_avma = mm ? mm->start_code : 0;
     look->code_end_avma = mm ? mm->end_code : 0;

@@ -6,12 +6,12 @@
 #include "record.h"
 
 enum {
-    BPF_LOOK_BATCH = 64,   /* threads at a time */
+    BPF_LOOK_BATCH = 32,   /* threads at a time */
     BPF_LOOK_WORKERS = 64, /* slots behind those, one for each worker (cpuworkers.h) */
     BPF_LOOK_SLOTS = BPF_LOOK_BATCH + BPF_LOOK_WORKERS,
-    BPF_LOOK_STACK_BYTES = 16 << 10, /* of a stack, at most */
+    BPF_LOOK_STACK_BYTES = 64 << 10, /* of a stack, at most */
     BPF_LOOK_HANDLER_BYTES = 64 << 10,
-    BPF_LOOK_COMM_BYTES = 16         /* TASK_COMM_LEN */
+    BPF_LOOK_COMM_BYTES = 16 /* TASK_COMM_LEN */
 };
 
 struct bpf_look {
@@ -22,7 +22,8 @@ struct bpf_look {
     unsigned long long stack_end_avma;
     unsigned long long stack_top_avma;   /* if the stack pointer is below this, */
     unsigned long long stack_limit_avma; /* nothing at or above this is needed */
-    unsigned long long handler_avma; /* just below this it is in a signal handler, and its stack not wanted; 0: nowhere */
+    unsigned long long
+        handler_avma; /* just below this it is in a signal handler, and its stack not wanted; 0: nowhere */
     unsigned int red_zone_bytes;
     unsigned int stack_bytes; /* of it, at most */
 
@@ -33,6 +34,7 @@ struct bpf_look {
     unsigned int flags;
     unsigned int is_on_cpu;
     unsigned int processor;
+    unsigned int threads;                       /* of its process */
     unsigned long long run_ns, wait_ns, slices; /* as /proc/PID/schedstat */
     unsigned long long began_ns;                /* CLOCK_BOOTTIME */
     unsigned long long code_start_avma, code_end_avma, first_stack_avma;

@@ -166,9 +166,11 @@ def cpu_ns(pid, tid=None):
 
 
 def wait_sampled(pid, times=3):
-    """Waits until a target that never blocks by itself has been stopped some times: then it is being sampled."""
+    """Waits until a target that never blocks by itself has been stopped some times, or displaced if that may be: then it is being sampled."""
+    kinds = ["voluntary_ctxt_switches"] + (["nonvoluntary_ctxt_switches"] if BPF != "off" else [])
+
     def switches():
-        return sum(int(status(pid, tid).get("voluntary_ctxt_switches", 0)) for tid in tasks(pid))
+        return sum(int(status(pid, tid).get(kind, 0)) for tid in tasks(pid) for kind in kinds)
     first = switches()
     wait_until(lambda: switches() >= first + times, f"process {pid} is sampled")
 

@@ -43,7 +43,8 @@ int stop_take(pid_t tid, struct stop *ret_stop)
         waitid(P_PID, (id_t)tid, &(siginfo_t){0}, WEXITED | WNOHANG | __WALL);
         return -ESRCH;
     }
-    error = capture_arch.read_registers(tid, &stop.registers);
+    bool in_wait;
+    error = capture_arch.read_registers(tid, &stop.registers, &in_wait);
     if (error) {
         stop_release(&stop);
         return error;

@@ -22,6 +22,7 @@ struct frame_name {
 /* A sample in words. Frames are named by their text alone here: equal texts are one frame, unless `copy` differs. */
 struct sample {
     const char *thread;
+    const char *state; /* NULL: none */
     pid_t tid;
     struct frame_name frames[MAX_DEPTH]; /* outermost first */
     enum sample_kind kind;
@@ -68,6 +69,7 @@ static void add_sample(struct profile *profile, const struct sample *sample)
         frames[depth - 1 - i] = frame_of(profile, &sample->frames[i], sample->copy);
     struct profile_sample added = {.thread = thread_of(profile, sample),
                                    .thread_name = string_of(profile, sample->thread),
+                                   .state = sample->state ? string_of(profile, sample->state) : 0,
                                    .kind = sample->kind,
                                    .count = sample->count,
                                    .ns = sample->ns};
@@ -169,6 +171,25 @@ static void test_threads(void **state)
     EXPECT(samples, &by_samples, "[unknown];f 8\na:b 5;[failed] 16\npool;f 3\nrenamed;f 4\n");
     EXPECT(samples, &with_threads,
            "[unknown] (8);f 8\na:b 5 (9);[failed] 16\npool (12);f 1\npool (7);f 2\nrenamed (7);f 4\n");
+}
+
+/* The innermost frame, in brackets; without the option all states of a stack are one line. */
+static void test_states(void **state)
+{
+    (void)state;
+    static const struct output_options with_states = {.show_states = true};
+    const struct sample samples[] = {
+        {.thread = "t", .tid = 1, .frames = {{.text = "f"}}, .state = "running", .count = 1},
+        {.thread = "t", .tid = 1, .frames = {{.text = "f"}}, .state = "runnable", .count = 2},
+        {.thread = "t", .tid = 1, .frames = {{.text = "f"}}, .state = "disk wait", .count = 4},
+        {.thread = "t", .tid = 1, .frames = {{.text = "f 1"}}, .state = "epoll_wait", .count = 8},
+        {.thread = "t", .tid = 1, .frames = {{.text = "f"}}, .count = 16},
+        {.thread = "t", .tid = 1, .kind = SAMPLE_FAILED, .state = "running", .count = 32},
+    };
+    EXPECT(samples, &with_states,
+           "t;[failed];[running] 32\nt;f 16\nt;f;[disk wait] 4\nt;f;[runnable] 2\nt;f;[running] 1\n"
+           "t;f_1;[epoll_wait] 8\n");
+    EXPECT(samples, &by_samples, "t;[failed] 32\nt;f 23\nt;f_1 8\n");
 }
 
 static void test_no_tid(void **state)
@@ -404,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_states),
         cmocka_unit_test(test_no_tid),
         cmocka_unit_test(test_suffixes),
         cmocka_unit_test(test_inlined),

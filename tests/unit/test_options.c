@@ -59,6 +59,9 @@ static void test_defaults(void **state)
     assert_null(options.output_path);
     assert_false(options.output.value_ns);
     assert_false(options.output.show_threads);
+    assert_false(options.output.show_states);
+    assert_int_equal(options.max_stops, 100);
+    assert_true(options.overhead == 0);
     assert_null(options.stats_path);
     assert_int_equal(options.verbosity, 0);
     options_deinit(&options);
@@ -93,6 +96,9 @@ static void expect_everything(const char *const *words)
     assert_string_equal(options.output_path, "out.html");
     assert_true(options.output.value_ns);
     assert_true(options.output.show_threads);
+    assert_true(options.output.show_states);
+    assert_int_equal(options.max_stops, 77);
+    assert_true(options.overhead > 0.01499 && options.overhead < 0.01501);
     assert_string_equal(options.stats_path, "stats.json");
     assert_int_equal(options.verbosity, 1);
     options_deinit(&options);
@@ -104,11 +110,12 @@ static void test_everything(void **state)
     expect_everything(WORDS("--pid=2147483647", "--thread=work*", "--rate=10000", "--duration=0.5", "--mode=wall",
                             "--unwind=fp", "--max-depth=7", "--jitter=off", "--bpf=off", "--events=perf-threads",
                             "--pin=3", "--stop-log=stops", "--children", "--format=collapsed", "--output=out.html",
-                            "--value=ns", "--threads", "--stats=stats.json", "--verbose"));
+                            "--value=ns", "--threads", "--states", "--max-stops=77", "--overhead=1.5%",
+                            "--stats=stats.json", "--verbose"));
     expect_everything(WORDS("-p2147483647", "-twork*", "-r10000", "-d.5s", "-mwall", "-ufp", "--max-depth", "7",
                             "--jitter", "off", "--bpf", "off", "--events", "perf-threads", "--pin", "3", "--stop-log",
-                            "stops", "--children", "-fcollapsed", "-oout.html", "--value", "ns", "--threads", "--stats",
-                            "stats.json", "-v"));
+                            "stops", "--children", "-fcollapsed", "-oout.html", "--value", "ns", "--threads",
+                            "--states", "--max-stops", "77", "--overhead", "1.5", "--stats", "stats.json", "-v"));
 }
 
 static void test_pids(void **state)
@@ -304,10 +311,11 @@ static void test_help_and_version(void **state)
         strbuf_deinit(&error);
     }
     static const char *const told[] = {
-        "--pid",     "--thread",   "--rate",    "--duration",    "--mode",   "--unwind", "--max-depth",
-        "--jitter",  "--children", "--format",  "--no-children", "--output", "--value",  "--stats",
-        "--threads", "--quiet",    "--verbose", "--version",     "--help",   "Usage:",   "--save-snapshots",
-        "report",    "--bpf",      "--events",  "--stop-log",    "--pin",
+        "--pid",       "--thread", "--rate",           "--duration",  "--mode",        "--unwind",
+        "--max-depth", "--jitter", "--children",       "--format",    "--no-children", "--output",
+        "--value",     "--stats",  "--threads",        "--quiet",     "--verbose",     "--version",
+        "--help",      "Usage:",   "--save-snapshots", "report",      "--bpf",         "--events",
+        "--stop-log",  "--pin",    "--states",         "--max-stops", "--overhead",
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
         assert_non_null(strstr(options_help(), told[i]));
@@ -343,6 +351,15 @@ static const struct {
     {{"-p1", "--stop-log", "-"}, "--stop-log"},
     {{"-p1", "--stop-log", ""}, "--stop-log"},
     {{"-p1", "--pin", "on"}, "--pin"},
+    {{"-p1", "--max-stops", "0"}, "--max-stops"},
+    {{"-p1", "--max-stops", "all"}, "--max-stops"},
+    {{"-p1", "--overhead", "0"}, "--overhead"},
+    {{"-p1", "--overhead", "101"}, "--overhead"},
+    {{"-p1", "--overhead", "%"}, "--overhead"},
+    {{"-p1", "--overhead", "1%%"}, "--overhead"},
+    {{"-p1", "--overhead=-1"}, "--overhead"},
+    {{"report", "a", "--max-stops", "9"}, "--max-stops"},
+    {{"report", "a", "--overhead", "9"}, "--overhead"},
     {{"-p1", "--pin", "target"}, "--pin"},
     {{"-p1", "--pin", "-1"}, "--pin"},
     {{"-p1", "--pin", "1024"}, "--pin"},

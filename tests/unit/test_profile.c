@@ -193,7 +193,7 @@ static void test_scale_sums_exactly(void **state)
             struct profile_sample sample = {.thread = (uint32_t)rng_below(&rng, threads),
                                             .thread_name = (uint32_t)rng_below(&rng, 20),
                                             .count = 1 + rng_below(&rng, 1000),
-                                            .ns = 77};
+                                            .ns = 0};
             add(profile, sample);
             count[sample.thread] += sample.count;
         }
@@ -240,6 +240,67 @@ static void test_scale_without_samples(void **state)
     profile_free(profile);
 }
 
+/* What the samples stood for so far counts, if it is known. */
+static void test_scale_by_time(void **state)
+{
+    (void)state;
+    struct profile *profile = profile_new();
+    uint32_t thread = thread_of(profile, 1, 1000);
+    add(profile, (struct profile_sample){.thread = thread, .state = 1, .count = 1, .ns = 30});
+    add(profile, (struct profile_sample){.thread = thread, .state = 2, .count = 1, .ns = 10});
+    assert_int_equal(profile_scale_by_cpu(profile), 0);
+    assert_int_equal(profile->samples[0].ns, 750);
+    assert_int_equal(profile->samples[1].ns, 250);
+    profile_free(profile);
+}
+
+/* Of each thread: the accounts, its samples' time in each of them, and what they are to be. */
+static void test_scale_by_accounts(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t cpu_ns, wait_ns;
+        uint64_t sampled_ns[ACCOUNT_COUNT];
+        uint64_t wanted_ns[ACCOUNT_COUNT];
+    } cases[] = {
+        {300, 100, {600, 250, 150}, {600, 300, 100}},
+        {300, 100, {1000, 0, 0}, {1000, 0, 0}}, /* never seen in these: the rest has it */
+        {300, 100, {900, 100, 0}, {700, 300, 0}},
+        {300, 100, {0, 800, 200}, {0, 300, 700}}, /* what no account has */
+        {300, 0, {0, 1000, 0}, {0, 1000, 0}},
+        {5000, 100, {500, 400, 100}, {0, 1000, 0}}, /* more than there was */
+        {700, 5000, {500, 400, 100}, {0, 700, 300}},
+        {0, 0, {500, 400, 100}, {500, 400, 100}}, /* not known */
+        {1, 1, {0, 0, 0}, {0, 0, 0}},
+    };
+    struct profile *profile = profile_new();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint32_t thread = thread_of(profile, (pid_t)i + 1, cases[i].cpu_ns);
+        profile->threads[thread].wait_ns = cases[i].wait_ns;
+        for (unsigned account = 0; account < ACCOUNT_COUNT; account++)
+            for (unsigned part = 0; part < 2; part++) /* a third and the rest */
+                add(profile,
+                    (struct profile_sample){.thread = thread,
+                                            .state = 2 * account + part,
+                                            .account = (enum sample_account)account,
+                                            .count = 1,
+                                            .ns = part ? cases[i].sampled_ns[account] - cases[i].sampled_ns[account] / 3
+                                                       : cases[i].sampled_ns[account] / 3});
+    }
+    assert_int_equal(profile_scale_by_accounts(profile), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct profile_sample *samples = &profile->samples[2 * ACCOUNT_COUNT * i];
+        for (unsigned account = 0; account < ACCOUNT_COUNT; account++) {
+            uint64_t wanted_ns = cases[i].wanted_ns[account];
+            uint64_t sampled_ns = cases[i].sampled_ns[account];
+            assert_int_equal(samples[2 * account].ns + samples[2 * account + 1].ns, wanted_ns);
+            if (sampled_ns)
+                assert_int_equal(samples[2 * account].ns, wanted_ns * (sampled_ns / 3) / sampled_ns);
+        }
+    }
+    profile_free(profile);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -274,6 +335,8 @@ int main(void)
         cmocka_unit_test(test_threads_are_never_merged),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_scale_sums_exactly),
+        cmocka_unit_test(test_scale_by_time),
+        cmocka_unit_test(test_scale_by_accounts),
         cmocka_unit_test(test_scale_without_samples),
         cmocka_unit_test(test_names),
     };

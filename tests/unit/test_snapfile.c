@@ -127,6 +127,8 @@ static struct item make_item(struct world *world, size_t n)
         .time_ns = 1000000 + n,
         .count = 1 + n,
         .ns = 10 * n,
+        .state = (enum thread_state)(n % THREAD_STATE_COUNT),
+        .call = n % 2 ? (int16_t)(230 + n) : -1,
     };
     snprintf(item.comm, sizeof(item.comm), "thread %zu", n);
     if (n == SAMPLES - 1) {
@@ -184,7 +186,8 @@ static void save_samples(struct world *world, struct snapfile *file)
 static void set_totals(struct world *world)
 {
     for (size_t i = 0; i < 2; i++) {
-        world->totals[i] = (struct thread_total){.shared = &world->threads[i + 1], .cpu_ns = 1000 + i};
+        world->totals[i] =
+            (struct thread_total){.shared = &world->threads[i + 1], .cpu_ns = 1000 + i, .wait_ns = 2000 + i};
         strcpy(world->totals[i].comm, i ? "second" : "first");
     }
     world->capture.account.totals = world->totals;
@@ -225,6 +228,8 @@ static void expect_item(const struct item *item, const struct item *wanted)
     assert_int_equal(item->failure, wanted->failure);
     assert_string_equal(item->comm, wanted->comm);
     assert_int_equal(item->time_ns, wanted->time_ns);
+    assert_int_equal(item->state, wanted->state);
+    assert_int_equal(item->call, wanted->call);
     assert_int_equal(item->count, wanted->count);
     assert_int_equal(item->ns, wanted->ns);
     assert_int_equal(item->thread->tid, wanted->thread->tid);
@@ -284,6 +289,7 @@ static void expect_end(const struct snapread *read, const struct world *world)
     for (size_t i = 0; i < 2; i++) {
         assert_string_equal(capture->account.totals[i].comm, world->totals[i].comm);
         assert_int_equal(capture->account.totals[i].cpu_ns, world->totals[i].cpu_ns);
+        assert_int_equal(capture->account.totals[i].wait_ns, world->totals[i].wait_ns);
         assert_int_equal(capture->account.totals[i].shared->tid, world->totals[i].shared->tid);
     }
     assert_int_equal(capture->account.cpu_ns_target, 5000);

@@ -297,6 +297,31 @@ static void test_summary(void **state)
     stats_summary(&run->stats, &text);
     assert_non_null(strstr(text.data, "\n12 was traced by another process "));
     strbuf_clear(&text);
+    /* Who waited longest for a CPU comes first; the others together. */
+    struct process_total processes[] = {{.pid = 1, .comm = "a", .run_ns = NS_PER_SEC, .wait_ns = 0},
+                                        {.pid = 2, .comm = "b\n", .run_ns = NS_PER_SEC / 2, .wait_ns = 3 * NS_PER_SEC},
+                                        {.pid = 3, .comm = "c", .run_ns = 2 * NS_PER_SEC, .wait_ns = 0},
+                                        {.pid = 4, .comm = "d", .run_ns = 0, .wait_ns = NS_PER_SEC}};
+    run->capture.account.processes = processes;
+    run->capture.account.process_count = 4;
+    stats_summary(&run->stats, &text);
+    assert_non_null(strstr(text.data,
+                           "\non CPUs: 2 (b?) ran 0.50 s, waited 3.00 s; 4 (d) ran 0.00 s, waited 1.00 s; 3 (c) ran "
+                           "2.00 s, waited 0.00 s; 1 others ran 1.00 s, waited 0.00 s\n"));
+    strbuf_clear(&text);
+    run->capture.account.process_count = 1;
+    run->capture.left_out = 5;
+    run->capture.eligible.sum = 50;
+    run->options.max_stops = 9;
+    run->options.overhead = 0.02;
+    run->capture.overhead = 0.0123;
+    run->capture.ticker.skipped = 20;
+    stats_summary(&run->stats, &text);
+    assert_non_null(strstr(text.data, "\non CPUs: 1 (a) ran 1.00 s, waited 0.00 s\n"));
+    assert_non_null(strstr(text.data, "\n5 of 50 runnable threads were left out (--max-stops 9); "));
+    assert_non_null(strstr(
+        text.data, "\nsampling took 1.23 % of a CPU (--overhead 2.00); 20 of 2000 ticks were left out for it\n"));
+    strbuf_clear(&text);
     run_init(run);
     run->options.mode = MODE_WALL;
     stats_summary(&run->stats, &text);

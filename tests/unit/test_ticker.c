@@ -197,6 +197,67 @@ static void test_nothing_is_lost(void **state)
     }
 }
 
+/* A tick stands for the periods since the last one, whenever in its period it is taken; not for those of a gap. */
+static void test_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned periods; /* until the next tick */
+        unsigned weight;
+        unsigned gap;
+    } cases[] = {{1, 1, 0}, {2, 2, 0}, {1, 1, 0}, {10, 10, 0}, {11, 1, 10}, {1, 1, 10}, {500, 1, 509}};
+    for (unsigned jitter = 0; jitter < 2; jitter++) {
+        struct ticker ticker;
+        ticker_init(&ticker, 100, jitter, 7, START_NS);
+        ticker_begin(&ticker, ticker.deadline_ns);
+        ticker_end(&ticker, ticker.deadline_ns);
+        assert_int_equal(ticker.weight, 1);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            ticker_begin(&ticker, ticker.deadline_ns + (cases[i].periods - 1) * 10 * NS_PER_MS);
+            assert_int_equal(ticker.weight, cases[i].weight);
+            assert_int_equal(ticker.gap, cases[i].gap);
+            ticker_end(&ticker, period_start(100, ticker.period));
+        }
+    }
+}
+
+/* One tick in three periods, at a random one of them; nothing is lost. */
+static void test_stride(void **state)
+{
+    (void)state;
+    struct ticker ticker;
+    unsigned in_period[3] = {0};
+    ticker_init(&ticker, 100, true, 3, START_NS);
+    ticker_begin(&ticker, ticker.deadline_ns);
+    ticker_set_stride(&ticker, 3);
+    ticker_end(&ticker, ticker.deadline_ns);
+    for (unsigned i = 0; i < 3000; i++) {
+        uint64_t first = ticker.period;
+        assert_int_equal(first, 3 * (i + 1));
+        assert_true(ticker.deadline_ns >= period_start(100, first) &&
+                    ticker.deadline_ns < period_start(100, first + 3));
+        in_period[(ticker.deadline_ns - period_start(100, first)) / (10 * NS_PER_MS)]++;
+        ticker_begin(&ticker, ticker.deadline_ns);
+        assert_int_equal(ticker.weight, 3);
+        ticker_end(&ticker, ticker.deadline_ns + NS_PER_MS);
+    }
+    assert_int_equal(ticker.missed, 0);
+    assert_int_equal(ticker.ticks, 3001);
+    assert_int_equal(ticker.skipped, 2 * 3001);
+    for (unsigned i = 0; i < 3; i++)
+        assert_in_range(in_period[i], 900, 1100);
+    /* Late, but in its periods still; and beyond them. */
+    ticker_begin(&ticker, period_start(100, ticker.period + 2));
+    ticker_end(&ticker, period_start(100, ticker.period + 2));
+    assert_int_equal(ticker.missed, 0);
+    ticker_begin(&ticker, period_start(100, ticker.period + 7));
+    assert_int_equal(ticker.missed, 7);
+    assert_int_equal(ticker.weight, 10);
+    ticker_end(&ticker, period_start(100, ticker.period));
+    ticker_set_stride(&ticker, 0); /* as often as there are periods */
+    assert_int_equal(ticker.stride, 1);
+}
+
 /* Years of uptime and weeks of sampling do not overflow. */
 static void test_long_run(void **state)
 {
@@ -244,6 +305,8 @@ int main(void)
         cmocka_unit_test(test_late_over_the_edge),
         cmocka_unit_test(test_gap),
         cmocka_unit_test(test_nothing_is_lost),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_stride),
         cmocka_unit_test(test_long_run),
         cmocka_unit_test(rests_when_told),
     };

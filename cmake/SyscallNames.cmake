@@ -1,0 +1,13 @@
+# sampler_syscall_names(FILE): writes a line "[SYS_read] = "read"," for each system call that the C library's header knows.
+function(sampler_syscall_names file)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E echo "#include <sys/syscall.h>" OUTPUT_FILE ${file}.c)
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -dM ${file}.c OUTPUT_VARIABLE macros COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "#define SYS_[a-z0-9_]+ " defines "${macros}")
+  list(SORT defines)
+  set(lines "")
+  foreach(define ${defines})
+    string(REGEX REPLACE "#define SYS_([a-z0-9_]+) " "[SYS_\\1] = \"\\1\",\n" line ${define})
+    string(APPEND lines ${line})
+  endforeach()
+  file(CONFIGURE OUTPUT ${file} CONTENT "${lines}" @ONLY)
+endfunction()
