@@ -151,7 +151,7 @@ def many(arguments, verdict):
 
 
 def processes(arguments, verdict):
-    command = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do sh -c 'while :; do sleep 0.5; done' & i=$((i+1)); done; sleep 10; kill $(jobs -p) 2>/dev/null; wait"]
+    command = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do sh -c 'j=0; while [ $j -lt 20 ]; do sleep 0.5; j=$((j+1)); done' & i=$((i+1)); done; wait"]
 
     def watch(pid):
         time.sleep(4)

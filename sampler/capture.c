@@ -285,6 +285,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .view = &capture->view,
                                     .account = &capture->result.account};
     capture->view.is_wanted = options->bpf && may_last(options);
+    capture->view.spins = options->pin == PIN_AUTO;
     capture->view.delay_ns = options->duration_ns ? 0 : UNKNOWN_DELAY_NS;
     looks_init(&capture->looks);
     capture->sampling = (struct sampling){.options = options,

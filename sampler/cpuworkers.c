@@ -21,6 +21,9 @@
 /* Of a worker, which calls nothing deep. */
 enum { STACK_BYTES = 64 << 10 };
 
+/* So long we look for it all the time. */
+#define SPIN_NS (100 * NS_PER_US)
+
 enum { CPUS = CPU_SETSIZE, WORKERS_MAX = BPF_LOOK_WORKERS };
 
 enum work { IDLE, ASKED, AT_WORK, DONE, ENDING };
@@ -181,14 +184,18 @@ static size_t count_waited_for(struct cpuworkers *workers, uint64_t now_ns)
     return count;
 }
 
-void cpuworkers_wait(struct cpuworkers *workers)
+void cpuworkers_wait(struct cpuworkers *workers, bool spins)
 {
-    workers->is_waiting = true;
+    uint64_t now_ns = clock_now_ns();
+    uint64_t spin_until_ns = spins ? now_ns + SPIN_NS : 0;
     for (;;) {
         uint32_t done = workers->done;
-        if (!count_waited_for(workers, clock_now_ns()))
+        workers->is_waiting = now_ns >= spin_until_ns;
+        if (!count_waited_for(workers, now_ns))
             break;
-        futex_wait(&workers->done, done, BEGIN_NS);
+        if (workers->is_waiting)
+            futex_wait(&workers->done, done, BEGIN_NS);
+        now_ns = clock_now_ns();
     }
     workers->is_waiting = false;
 }

@@ -34,9 +34,10 @@ void cpuworkers_ask(struct cpuworkers *workers, int cpu); /* what its slot says 
 
 /*
  * Waits until all who were asked are done; who has not begun after 1 ms is not waited for any more, and will not begin.
- * Sleeps meanwhile: nobody stands still for longer because of it.
+ * `spins`: looks all the time for the first 100 us. Else workers have to wake us before they leave their CPU, 10 us
+ * later.
  */
-void cpuworkers_wait(struct cpuworkers *workers);
+void cpuworkers_wait(struct cpuworkers *workers, bool spins);
 
 /* What came of the last ask on that CPU. false: it was not done. */
 bool cpuworkers_done(const struct cpuworkers *workers, int cpu, struct cpuworkers_times *ret);

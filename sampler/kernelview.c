@@ -75,6 +75,7 @@ static bool is_of(const struct bpf_look *look, struct thread *thread)
 
 static void look_at_batch(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns)
 {
+    view->looked_ns = now_ns;
     for (size_t i = 0; i < count; i++) {
         struct bpf_look *look = bpflook_slot(view->bpflook, i);
         look->tid = (unsigned)threads[i]->tid;
@@ -102,13 +103,17 @@ void kernelview_look(struct kernelview *view, struct thread *const *threads, siz
         look_at_batch(view, threads + i, count - i < KERNELVIEW_BATCH ? count - i : KERNELVIEW_BATCH, now_ns);
 }
 
-/* Is it on the stack that was asked for, and not in a signal handler? That one's stack leads to another one, which is
- * not copied. */
+/* A signal handler's own stack leads to another one, which is not copied. */
+static bool is_in_handler(const struct bpf_look *look)
+{
+    uint64_t sp_avma = look->words[BPF_REGISTERS_SP];
+    return sp_avma <= look->handler_avma && look->handler_avma - sp_avma < BPF_LOOK_HANDLER_BYTES;
+}
+
 static bool is_on_stack(const struct bpf_look *look)
 {
     uint64_t sp_avma = look->words[BPF_REGISTERS_SP];
-    bool is_in_handler = sp_avma <= look->handler_avma && look->handler_avma - sp_avma < BPF_LOOK_HANDLER_BYTES;
-    return look->stack_start_avma <= sp_avma && sp_avma < look->stack_end_avma && !is_in_handler;
+    return look->stack_start_avma <= sp_avma && sp_avma < look->stack_end_avma;
 }
 
 static void ask_for_stack(struct bpf_look *look, const struct thread *thread)
@@ -134,6 +139,7 @@ static struct told told_of(const struct bpf_look *look, const unsigned char *sta
         .counters = counters_of(look),
         .call = (int64_t)look->words[BPF_REGISTERS_CALL],
         .is_where_it_was = is_on_stack(look),
+        .is_in_handler = is_in_handler(look),
         .stack = stack,
         .stack_bytes = look->has_registers ? look->copied_bytes : 0,
         .stack_avma = look->copied_avma,
@@ -161,7 +167,7 @@ static void displace(struct kernelview *view, struct thread *const *threads, siz
         asked++;
     }
     if (asked)
-        cpuworkers_wait(view->workers);
+        cpuworkers_wait(view->workers, view->spins);
     for (size_t i = 0; i < count; i++) {
         struct cpuworkers_times times;
         if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times) ||
@@ -178,36 +184,63 @@ static bool is_unread(const struct told *told)
     return told->is_known && !told->has_registers && !procfs_stat_is_ending(&told->stat);
 }
 
-static void read_again(struct kernelview *view, struct thread *const *threads, size_t count, struct told *told)
+static void read_again(struct kernelview *view, struct thread *const *threads, const size_t *slots, size_t count,
+                       struct told *told)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!is_unread(&told[i]) || !bpflook_ask(view->bpflook, i, 1))
+        if (!is_unread(&told[i]))
             continue;
-        const struct bpf_look *look = bpflook_slot(view->bpflook, i);
+        struct bpf_look *look = bpflook_slot(view->bpflook, slots[i]);
+        ask_for_stack(look, threads[i]);
+        if (!bpflook_ask(view->bpflook, slots[i], 1))
+            continue;
         told[i].is_known = is_of(look, threads[i]);
         if (told[i].is_known)
-            told[i] = told_of(look, bpflook_stack(view->bpflook, i));
+            told[i] = told_of(look, bpflook_stack(view->bpflook, slots[i]));
     }
     displace(view, threads, count, told);
 }
 
+/* The look at this tick saw it on a CPU: it need not be asked about again before it is displaced. */
+static bool was_on_cpu(const struct kernelview *view, const struct thread *thread)
+{
+    return thread->told_ns == view->looked_ns && thread->told_on_cpu;
+}
+
+/* All that are on no CPU, at once. Each has a slot of its own. */
+static bool read_batch(struct kernelview *view, struct thread *const *threads, size_t count, size_t *ret_slots,
+                       struct told *ret)
+{
+    size_t asked = 0;
+    size_t last = count;
+    for (size_t i = 0; i < count; i++) {
+        bool runs = was_on_cpu(view, threads[i]);
+        ret_slots[i] = runs ? --last : asked++;
+        ret[i] = (struct told){.is_known = runs, .is_on_cpu = runs, .stat = threads[i]->told_stat};
+        if (!runs)
+            ask_for_stack(bpflook_slot(view->bpflook, ret_slots[i]), threads[i]);
+    }
+    if (asked && !bpflook_ask(view->bpflook, 0, asked))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct bpf_look *look = bpflook_slot(view->bpflook, ret_slots[i]);
+        if (!ret[i].is_known && threads[i]->has_schedstat && is_of(look, threads[i]))
+            ret[i] = told_of(look, bpflook_stack(view->bpflook, ret_slots[i]));
+    }
+    return true;
+}
+
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
 {
+    size_t slots[KERNELVIEW_BATCH];
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
     if (!kernelview_is_open(view))
         return;
     if (!view->workers)
         view->workers = cpuworkers_new(view->bpflook);
-    for (size_t i = 0; i < count; i++)
-        ask_for_stack(bpflook_slot(view->bpflook, i), threads[i]);
-    if (!view->workers || !bpflook_ask(view->bpflook, 0, count))
+    if (!view->workers || !read_batch(view, threads, count, slots, ret))
         return;
-    for (size_t i = 0; i < count; i++) {
-        const struct bpf_look *look = bpflook_slot(view->bpflook, i);
-        if (threads[i]->has_schedstat && is_of(look, threads[i]))
-            ret[i] = told_of(look, bpflook_stack(view->bpflook, i));
-    }
     displace(view, threads, count, ret);
-    read_again(view, threads, count, ret);
+    read_again(view, threads, slots, count, ret);
 }

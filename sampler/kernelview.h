@@ -20,9 +20,11 @@ enum { KERNELVIEW_BATCH = BPF_LOOK_BATCH };
 struct kernelview {
     /* Set by the owner. */
     bool is_wanted;
+    bool spins;        /* who waits for a worker looks all the time */
     uint64_t delay_ns; /* from the first tick to the loading of the program */
 
     uint64_t first_tick_ns;
+    uint64_t looked_ns;         /* the tick of the last look */
     struct bpflook *bpflook;    /* owned; NULL: not yet, or not any more */
     struct cpuworkers *workers; /* owned; NULL: not yet */
 };
@@ -36,7 +38,8 @@ struct told {
     struct procfs_schedstat counters;
     struct registers registers; /* all but rax */
     int64_t call;               /* its number; -1: in none */
-    bool is_where_it_was;       /* on the stack of its last sample, and not in a signal handler on its own stack */
+    bool is_in_handler;         /* on the stack that a signal handler of it had, as far as is known: no copy then */
+    bool is_where_it_was;       /* on the stack of its last sample */
     const uint8_t *stack;       /* from here on valid until the next look or read */
     size_t stack_bytes;         /* 0: none, or too many */
     uint64_t stack_avma;

@@ -184,17 +184,33 @@ static bool are_equal(const struct procfs_schedstat *a, const struct procfs_sche
 static bool take_told_stack(const struct thread *thread, const struct told *told, struct item *item)
 {
     struct procfs_schedstat now;
+    uint64_t sp_avma = told->registers.value[REGISTER_RSP];
+    const struct extent *extent = address_map_extent(item->map, sp_avma);
     item->registers = told->registers;
-    if (told->stack_bytes && told->stack_bytes <= item->buffer_bytes) {
-        memcpy(item->buffer, told->stack, told->stack_bytes);
-        item->stack = thread->stack;
-        item->ranges[0] =
-            (struct memory_range){.avma = told->stack_avma, .bytes = item->buffer, .size = told->stack_bytes};
-        item->range_count = 1;
-        return true;
-    }
-    return copy_stack(thread, told->registers.value[REGISTER_RSP], item) && thread_read_schedstat(thread, &now) == 0 &&
-           are_equal(&now, &told->counters);
+    if (!extent || told->stack_bytes == 0 || told->stack_bytes > item->buffer_bytes)
+        return copy_stack(thread, sp_avma, item) && thread_read_schedstat(thread, &now) == 0 &&
+               are_equal(&now, &told->counters);
+    memcpy(item->buffer, told->stack, told->stack_bytes);
+    item->stack = *extent;
+    uint64_t size = extent->end_avma - told->stack_avma; /* what comes behind is something else */
+    item->ranges[0] = (struct memory_range){.avma = told->stack_avma,
+                                            .bytes = item->buffer,
+                                            .size = size < told->stack_bytes ? (size_t)size : told->stack_bytes};
+    item->range_count = 1;
+    return true;
+}
+
+/*
+ * On another stack than at its last sample, a thread that runs may be in a signal handler; a stop looks for the stack
+ * that this one leads to.
+ */
+static bool may_be_in_handler(const struct told *told, const struct item *item)
+{
+    uint64_t sp_at_avma;
+    uint64_t end_avma;
+    const struct memory_range *stack = &item->ranges[0];
+    return told->stat.state == 'R' && !told->is_where_it_was &&
+           capture_arch.find_interrupted(stack->bytes, stack->size, stack->avma, &sp_at_avma, &end_avma);
 }
 
 static void note_displaced(struct flights *flights, const struct thread *thread, const struct cpuworkers_times *times)
@@ -218,14 +234,13 @@ bool flights_take_told(struct flights *flights, struct thread *thread, const str
         flights_owe_tick(flights, thread);
         return true;
     }
-    /* Elsewhere it may be in a signal handler: a stop looks for the stack that this one leads to. */
-    if (told->stat.state == 'R' && !told->is_where_it_was)
-        return false;
+    if (told->stat.state == 'R' && told->is_in_handler)
+        return false; /* a stop copies the stack that this one leads to, as well */
     struct counted counted = counted_of(thread);
     struct item *item = flights_new_sample(flights, thread, thread->shared->copy_bytes);
     if (!item)
         return false;
-    if (!take_told_stack(thread, told, item)) {
+    if (!take_told_stack(thread, told, item) || may_be_in_handler(told, item)) {
         take_back(flights, thread, item, &counted);
         return false;
     }

@@ -11,6 +11,8 @@
 
 #include <bpf/bpf_helpers.h>
 
+enum { PAGE_BYTES = 4096 };
+
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
 struct sched_info {
@@ -75,15 +77,36 @@ static __always_inline int is_as_before(const struct bpf_look *look, const struc
     return !task->on_cpu && task->sched_info.pcount == look->slices && task->se.sum_exec_runtime == look->run_ns;
 }
 
+/* What there is from `start` on, page by page: where the stack ends is not known. */
+static __always_inline void copy_pages(struct bpf_look *look, struct bpf_look_stack *stack, struct task_struct *task,
+                                       __u64 start)
+{
+    __u64 first = PAGE_BYTES - start % PAGE_BYTES;
+    if (bpf_copy_from_user_task(stack->bytes, first, (const void *)start, task, 0) < 0)
+        return;
+    __u64 copied = first;
+    for (int i = 0; i < BPF_LOOK_STACK_BYTES / PAGE_BYTES; i++) {
+        if (copied > BPF_LOOK_STACK_BYTES - PAGE_BYTES || copied >= look->stack_bytes)
+            break;
+        if (bpf_copy_from_user_task(stack->bytes + copied, PAGE_BYTES, (const void *)(start + copied), task, 0) < 0)
+            break;
+        copied += PAGE_BYTES;
+    }
+    look->copied_avma = start;
+    look->copied_bytes = copied;
+}
+
 static __always_inline void copy_stack(__u32 index, struct bpf_look *look, struct task_struct *task)
 {
     struct bpf_look_stack *stack = bpf_map_lookup_elem(&stacks, &index);
     __u64 sp = look->words[BPF_REGISTERS_SP];
     __u64 end = look->stack_end_avma;
-    if (!stack || sp < look->stack_start_avma || sp >= end)
+    if (!stack || (sp <= look->handler_avma && look->handler_avma - sp < BPF_LOOK_HANDLER_BYTES))
         return;
-    if (sp <= look->handler_avma && look->handler_avma - sp < BPF_LOOK_HANDLER_BYTES)
+    if (sp < look->stack_start_avma || sp >= end) {
+        copy_pages(look, stack, task, sp > look->red_zone_bytes ? sp - look->red_zone_bytes : sp);
         return;
+    }
     if (sp < look->stack_top_avma && look->stack_limit_avma < end)
         end = look->stack_limit_avma;
     __u64 start =

@@ -41,7 +41,8 @@ struct bpf_look {
     char comm[BPF_LOOK_COMM_BYTES];
     /* Was on no CPU from before the registers were read until after the stack was; only then are these told. */
     unsigned int has_registers;
-    unsigned int copied_bytes; /* in the entry of the other map; 0: no stack there, or more than has room */
+    unsigned int copied_bytes; /* in the entry of the other map; 0: no stack there, or more than has room. Of a stack
+                                * pointer elsewhere: what is there from it on, whole pages */
     unsigned long long copied_avma;
     unsigned long long words[BPF_REGISTERS_WORDS];
 };

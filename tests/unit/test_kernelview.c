@@ -203,10 +203,13 @@ static void test_sleeper(void **state)
     assert_numbers(&told);
     assert_int_equal(told.registers.value[REGISTER_RSP], call.sp_avma);
     assert_int_equal(told.registers.value[REGISTER_PC], call.pc_avma);
-    assert_int_equal(told.stack_bytes, 0); /* where its stack is nobody has said */
-    assert_false(told.is_where_it_was);
-    /* From the red zone up to the end of the stack, */
+    /* Where its stack is nobody has said: what there is, up to a page's end. */
     uint64_t mark_avma = stack_words[0];
+    assert_false(told.is_where_it_was);
+    assert_int_equal(told.stack_avma, call.sp_avma - 128);
+    assert_int_equal(word_at(&told, mark_avma), 0x6d61726b);
+    assert_true(told.stack_bytes >= 4096 && (told.stack_avma + told.stack_bytes) % 4096 == 0);
+    /* From the red zone up to the end of the stack, */
     thread->stack = (struct extent){.start_avma = call.sp_avma - 4096, .end_avma = mark_avma + 256};
     kernelview_read(&view, &thread, 1, &told);
     assert_true(told.is_where_it_was);
@@ -238,11 +241,12 @@ static void test_sleeper(void **state)
     thread->shared->interrupted_sp_at_avma = call.sp_avma + 256;
     kernelview_read(&view, &thread, 1, &told);
     assert_true(told.has_registers);
-    assert_false(told.is_where_it_was);
+    assert_true(told.is_in_handler);
     assert_int_equal(told.stack_bytes, 0);
     thread->shared->interrupted_sp_at_avma = call.sp_avma - 8; /* there it was once */
     kernelview_read(&view, &thread, 1, &told);
     assert_true(told.is_where_it_was);
+    assert_false(told.is_in_handler);
     assert_true(told.stack_bytes > 0);
     assert_int_equal(write(pipe_fds[1], "x", 1), 1);
     pthread_join(sleeper, NULL);
@@ -385,6 +389,7 @@ static void test_who_runs(void **state)
     unsigned displaced = 0;
     struct told told;
     for (int tries = 0; tries < 20000 && displaced < 200; tries++) {
+        view.spins = tries % 2;
         kernelview_read(&view, &thread, 1, &told);
         assert_true(told.is_known);
         usleep(100);
@@ -428,7 +433,8 @@ static void test_no_such_cpu(void **state)
     assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
     assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
     assert_false(cpuworkers_done(workers, 0, &times));
-    cpuworkers_wait(workers); /* for nobody */
+    cpuworkers_wait(workers, true); /* for nobody */
+    cpuworkers_wait(workers, false);
     cpuworkers_free(workers);
     cpuworkers_free(NULL);
 }
