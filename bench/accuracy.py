@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does CPU time add up? Programs that know what they did, under the sampler, perf and gperftools in turn.
 
-    bench/setup.sh && bench/accuracy.py [--seconds 20] [--rate 99] [KIND]...
+    bench/setup.sh && bench/accuracy.py [--seconds 20] [--rate 99] [--profiler sampler|perf|gperftools]... [KIND]...
 
 The kinds are those of bench/clocked.c, which measures each function's CPU time by its threads' own clocks. For each kind and profiler: the CPU time that the
 profile has, against the process's own (getrusage at its end), and the largest error of a function's share in standard errors of the number of samples.
@@ -111,12 +111,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rate", type=int, default=99)
+    parser.add_argument("--profiler", action="append", choices=("sampler", "perf", "gperftools"), help="default: all that are there")
     parser.add_argument("kinds", nargs="*", default=KINDS, metavar="KIND")
     arguments = parser.parse_args()
     build()
     profilers = [("sampler", under_sampler), ("perf", under_perf)]
     if os.path.exists(PROFILER):
         profilers.append(("gperftools", under_gperftools))
+    profilers = [row for row in profilers if row[0] in (arguments.profiler or row[0])]
     good = True
     print(f"{'':12}{'':12}{'CPU time, s':>14}{'in the profile':>16}{'error':>22}{'samples':>10}{'worst share, sigma':>20}")
     for kind in arguments.kinds:

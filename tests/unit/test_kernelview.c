@@ -299,6 +299,7 @@ static void test_who_waits_for_a_cpu(void **state)
         tids[i] = 0;
         assert_int_equal(pthread_create(&spinners[i], &attributes, spin_with_numbers, (void *)(intptr_t)i), 0);
     }
+    pthread_attr_destroy(&attributes);
     for (int i = 0; i < WAITING; i++) {
         while (!tids[i])
             usleep(100);
@@ -378,6 +379,7 @@ static void test_who_runs(void **state)
     has_end = false;
     pthread_t spinner;
     assert_int_equal(pthread_create(&spinner, &attributes, spin_with_numbers, (void *)0), 0);
+    pthread_attr_destroy(&attributes);
     while (!tids[0])
         usleep(100);
     struct targets targets;
