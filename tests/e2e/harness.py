@@ -165,6 +165,12 @@ def cpu_ns(pid, tid=None):
     return total
 
 
+def stolen_ns():
+    """CPU time that the host of a virtual machine has kept for itself so far: threads then seem to run, and get no CPU time."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
 def wait_sampled(pid, times=3):
     """Waits until a target that never blocks by itself has been stopped some times, or displaced if that may be: then it is being sampled."""
     kinds = ["voluntary_ctxt_switches"] + (["nonvoluntary_ctxt_switches"] if BPF != "off" else [])

@@ -103,7 +103,7 @@ class Pin(harness.Case):
     def sample(self, *options, **popen):
         """Affinities that the capture thread was seen with."""
         seen = set()
-        with Target("spinners", 1, 60) as target, harness.Sampler("-r", "500", "-d", "0.8", "-o", self.path("profile"), "--stats", self.path("stats"),
+        with Target("spinners", 1, 60) as target, harness.Sampler("-r", "500", "-d", "2", "-o", self.path("profile"), "--stats", self.path("stats"),
                                                                *options, "-p", target.pid, **popen) as sampler:
             done = threading.Event()
 

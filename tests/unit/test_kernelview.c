@@ -389,6 +389,7 @@ static void test_who_runs(void **state)
         (struct extent){.start_avma = stack_words[0] - (1 << 14), .end_avma = stack_words[0] + 2 * sizeof(uint64_t)};
     uint64_t count = 0;
     unsigned displaced = 0;
+    unsigned went_on = 0; /* displaced again at once it may not have come far */
     struct told told;
     for (int tries = 0; tries < 20000 && displaced < 200; tries++) {
         view.spins = tries % 2;
@@ -399,13 +400,15 @@ static void test_who_runs(void **state)
             continue;
         assert_numbers(&told);
         assert_int_equal(word_at(&told, stack_words[0]), 0x6d61726b);
-        assert_true(word_at(&told, stack_words[0] + 8) > count); /* it has run in between */
+        assert_true(word_at(&told, stack_words[0] + 8) >= count);
+        went_on += word_at(&told, stack_words[0] + 8) > count;
         assert_true(CPU_ISSET((size_t)told.stat.processor, &there));
         assert_true(told.times.asked_ns <= told.times.began_ns && told.times.began_ns < told.times.ended_ns);
         count = word_at(&told, stack_words[0] + 8);
         displaced++;
     }
     assert_int_equal(displaced, 200);
+    assert_true(went_on > 100);
     /* Workers keep to the CPUs that we may use. */
     kernelview_deinit(&view);
     view.is_wanted = true;
