@@ -234,7 +234,7 @@ void capture_resume(struct capture *capture)
  * To load BPF programs takes some 20 ms of CPU time. Runs that are over soon can save that; those of which nobody knows
  * may be.
  */
-#define LONG_RUN_NS      NS_PER_SEC
+#define LONG_RUN_NS      (300 * NS_PER_MS)
 #define UNKNOWN_DELAY_NS (100 * NS_PER_MS)
 
 static bool may_last(const struct options *options)
