@@ -46,7 +46,10 @@ class Blockers(harness.Case):
                 with self.subTest(program=program, mode=mode), Target(program, 60) as target:
                     _, stats, _ = self.attach(target.pid, "-m", mode, "-r", "500", "-d", "2")
                     self.check(self.finish(target), 2)
-                    self.assertGreater(stats["stops"], 0)
+                    if harness.BPF == "off":
+                        self.assertGreater(stats["stops"], 0)
+                    else:
+                        self.assertGreater(stats["stops"] + stats["unstopped"], 0)  # it may do without any stop
 
     def test_attach_again_and_again(self):
         """Each sampler begins anew: none knows what the one before has started again."""
