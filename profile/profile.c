@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Open addressing from a hash to entry numbers; which entry is equal is asked of the caller. */
 struct profile_index {
@@ -230,18 +229,35 @@ int profile_add_sample(struct profile *profile, const struct profile_sample *sam
     return 0;
 }
 
-/* What was given out of a thread's time so far. */
+/* Time that is given out to samples by their weight. */
 struct share {
-    uint64_t total_count;
-    uint64_t total_ns; /* that its samples stood for */
-    uint64_t weight;
-    uint64_t ns;
+    uint64_t weight; /* of all that get some, */
+    uint64_t ns;     /* and what they get */
+    uint64_t given_weight;
+    uint64_t given_ns;
 };
 
-static int add_unsampled(struct profile *profile, const struct share *shares)
+/* The part of a sample of that weight. Rounding the running sum, not each part, makes the parts add up. */
+static uint64_t share_give(struct share *share, uint64_t weight)
+{
+    share->given_weight += weight;
+    uint64_t until_ns = (uint64_t)((unsigned __int128)share->ns * share->given_weight / share->weight);
+    uint64_t part_ns = until_ns - share->given_ns;
+    share->given_ns = until_ns;
+    return part_ns;
+}
+
+/* A thread's samples: so many ticks, which stood for so much time. */
+struct sampled {
+    uint64_t count;
+    uint64_t ns;
+    struct share share;
+};
+
+static int add_unsampled(struct profile *profile, const struct sampled *sampled)
 {
     for (size_t i = 0; i < profile->thread_count; i++) {
-        if (shares[i].total_count || !profile->threads[i].cpu_ns)
+        if (sampled[i].count || !profile->threads[i].cpu_ns)
             continue;
         struct profile_sample unseen = {.thread = (uint32_t)i,
                                         .thread_name = profile->threads[i].name,
@@ -256,86 +272,69 @@ static int add_unsampled(struct profile *profile, const struct share *shares)
 
 int profile_scale_by_cpu(struct profile *profile)
 {
-    struct share *shares = calloc(profile->thread_count + 1, sizeof(*shares));
-    if (!shares)
+    struct sampled *sampled = calloc(profile->thread_count + 1, sizeof(*sampled));
+    if (!sampled)
         return -ENOMEM;
     for (size_t i = 0; i < profile->sample_count; i++) {
-        shares[profile->samples[i].thread].total_count += profile->samples[i].count;
-        shares[profile->samples[i].thread].total_ns += profile->samples[i].ns;
+        sampled[profile->samples[i].thread].count += profile->samples[i].count;
+        sampled[profile->samples[i].thread].ns += profile->samples[i].ns;
     }
+    for (size_t i = 0; i < profile->thread_count; i++)
+        sampled[i].share = (struct share){.weight = sampled[i].ns ? sampled[i].ns : sampled[i].count,
+                                          .ns = profile->threads[i].cpu_ns};
     for (size_t i = 0; i < profile->sample_count; i++) {
         struct profile_sample *sample = &profile->samples[i];
-        struct share *share = &shares[sample->thread];
-        uint64_t cpu_ns = profile->threads[sample->thread].cpu_ns;
-        /* Rounding the running sum, not each part, makes the parts add up. */
-        if (share->total_count == 0)
-            continue; /* nothing but time without a sample: named as such already */
-        uint64_t total = share->total_ns ? share->total_ns : share->total_count;
-        share->weight += share->total_ns ? sample->ns : sample->count;
-        uint64_t until_ns = (uint64_t)((unsigned __int128)cpu_ns * share->weight / total);
-        sample->ns = until_ns - share->ns;
-        share->ns = until_ns;
+        struct sampled *all = &sampled[sample->thread];
+        if (all->count) /* else nothing but time without a sample: named as such already */
+            sample->ns = share_give(&all->share, all->ns ? sample->ns : sample->count);
     }
-    int error = add_unsampled(profile, shares);
-    free(shares);
+    int error = add_unsampled(profile, sampled);
+    free(sampled);
     return error;
 }
-
-/* A thread's time by account: as the samples have it, as it is to be, and what was given out so far. */
-struct accounts {
-    uint64_t sampled_ns[ACCOUNT_COUNT];
-    uint64_t wanted_ns[ACCOUNT_COUNT];
-    uint64_t seen_ns[ACCOUNT_COUNT];
-    uint64_t given_ns[ACCOUNT_COUNT];
-};
 
 static uint64_t at_most(uint64_t value, uint64_t limit)
 {
     return value < limit ? value : limit;
 }
 
-static void settle(struct accounts *accounts, const struct profile_thread *thread)
+/* What each account of the thread is to give, `weight` being what its samples have. */
+static void settle(struct share *accounts, const struct profile_thread *thread)
 {
-    const uint64_t *sampled = accounts->sampled_ns;
+    struct share *rest = &accounts[ACCOUNT_REST];
+    struct share *run = &accounts[ACCOUNT_RUN];
+    struct share *wait = &accounts[ACCOUNT_WAIT];
     if (!thread->cpu_ns && !thread->wait_ns) { /* the accounts are not known */
-        memcpy(accounts->wanted_ns, sampled, sizeof(accounts->wanted_ns));
+        for (unsigned i = 0; i < ACCOUNT_COUNT; i++)
+            accounts[i].ns = accounts[i].weight;
         return;
     }
-    uint64_t *wanted = accounts->wanted_ns;
-    uint64_t left_ns = sampled[ACCOUNT_REST] + sampled[ACCOUNT_RUN] + sampled[ACCOUNT_WAIT];
-    wanted[ACCOUNT_RUN] = sampled[ACCOUNT_RUN] ? at_most(thread->cpu_ns, left_ns) : 0;
-    left_ns -= wanted[ACCOUNT_RUN];
-    wanted[ACCOUNT_WAIT] = sampled[ACCOUNT_WAIT] ? at_most(thread->wait_ns, left_ns) : 0;
-    left_ns -= wanted[ACCOUNT_WAIT];
+    uint64_t left_ns = rest->weight + run->weight + wait->weight;
+    run->ns = run->weight ? at_most(thread->cpu_ns, left_ns) : 0;
+    left_ns -= run->ns;
+    wait->ns = wait->weight ? at_most(thread->wait_ns, left_ns) : 0;
+    left_ns -= wait->ns;
     /* What nobody has: the accounts' last moments, and our stops. */
-    enum sample_account last = sampled[ACCOUNT_REST]   ? ACCOUNT_REST
-                               : sampled[ACCOUNT_WAIT] ? ACCOUNT_WAIT
-                                                       : ACCOUNT_RUN;
-    wanted[last] += left_ns;
+    struct share *last = rest->weight ? rest : wait->weight ? wait : run;
+    last->ns += left_ns;
 }
 
 int profile_scale_by_accounts(struct profile *profile)
 {
-    struct accounts *all = calloc(profile->thread_count + 1, sizeof(*all));
-    if (!all)
+    struct share(*accounts)[ACCOUNT_COUNT] = calloc(profile->thread_count + 1, sizeof(*accounts));
+    if (!accounts)
         return -ENOMEM;
     for (size_t i = 0; i < profile->sample_count; i++)
-        all[profile->samples[i].thread].sampled_ns[profile->samples[i].account] += profile->samples[i].ns;
+        accounts[profile->samples[i].thread][profile->samples[i].account].weight += profile->samples[i].ns;
     for (size_t i = 0; i < profile->thread_count; i++)
-        settle(&all[i], &profile->threads[i]);
+        settle(accounts[i], &profile->threads[i]);
     for (size_t i = 0; i < profile->sample_count; i++) {
         struct profile_sample *sample = &profile->samples[i];
-        struct accounts *accounts = &all[sample->thread];
-        enum sample_account account = sample->account;
-        if (!accounts->sampled_ns[account])
-            continue;
-        accounts->seen_ns[account] += sample->ns;
-        uint64_t until_ns = (uint64_t)((unsigned __int128)accounts->wanted_ns[account] * accounts->seen_ns[account] /
-                                       accounts->sampled_ns[account]);
-        sample->ns = until_ns - accounts->given_ns[account];
-        accounts->given_ns[account] = until_ns;
+        struct share *account = &accounts[sample->thread][sample->account];
+        if (account->weight)
+            sample->ns = share_give(account, sample->ns);
     }
-    free(all);
+    free(accounts);
     return 0;
 }
 

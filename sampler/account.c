@@ -77,9 +77,7 @@ static void add_process(struct account *account, const struct process *process, 
 void account_process(struct account *account, const struct process *process)
 {
     uint64_t cpu_ns = process->last_cpu_ns - process->first_cpu_ns;
-    uint64_t known_ns = process->known_cpu_ns;
-    for (size_t i = 0; i < process->thread_count; i++)
-        known_ns += process->threads[i]->cpu_ns;
+    uint64_t known_ns = process_known_cpu_ns(process);
     /* The clock was read a little before its last thread's counters. */
     if (cpu_ns < known_ns)
         cpu_ns = known_ns;

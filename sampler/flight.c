@@ -1,12 +1,10 @@
 #include "sampler/flight.h"
-#include "sampler/flightparts.h"
 
 #include "common/clock.h"
 #include "common/fileio.h"
 #include "common/hash.h"
 #include "sampler/bpfregs.h"
-#include "sampler/capture_arch.h"
-#include "sampler/stackcopy.h"
+#include "sampler/flightparts.h"
 
 #include <errno.h>
 #include <fcntl.h>

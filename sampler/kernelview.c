@@ -66,7 +66,8 @@ static bool is_of(const struct bpf_look *look, struct thread *thread)
 {
     struct procfs_schedstat now;
     struct procfs_schedstat told = counters_of(look);
-    if (!look->is_there || thread->process->unreadable) /* where its image lies would be hidden in /proc */
+    if (!look->is_there || !thread->has_schedstat ||
+        thread->process->unreadable) /* where its image lies would be hidden in /proc */
         return false;
     if (!thread->began_ns && thread_read_schedstat(thread, &now) == 0 && is_between(&thread->last, &told, &now))
         thread->began_ns = look->began_ns;
@@ -86,7 +87,7 @@ static void look_at_batch(struct kernelview *view, struct thread *const *threads
     for (size_t i = 0; i < count; i++) {
         const struct bpf_look *look = bpflook_slot(view->bpflook, i);
         struct thread *thread = threads[i];
-        if (!thread->has_schedstat || !is_of(look, thread))
+        if (!is_of(look, thread))
             continue;
         thread->fresh = counters_of(look);
         thread->has_fresh = true;
@@ -130,8 +131,11 @@ static void ask_for_stack(struct bpf_look *look, const struct thread *thread)
     look->stack_bytes = copy_bytes < UINT32_MAX ? (unsigned)copy_bytes : UINT32_MAX;
 }
 
-static struct told told_of(const struct bpf_look *look, const unsigned char *stack)
+/* What the slot says of the thread; nothing, if it is of another one. */
+static struct told told_of(const struct bpf_look *look, const unsigned char *stack, struct thread *thread)
 {
+    if (!is_of(look, thread))
+        return (struct told){.is_known = false};
     struct told told = {
         .is_known = true,
         .is_on_cpu = look->is_on_cpu,
@@ -170,10 +174,12 @@ static void displace(struct kernelview *view, struct thread *const *threads, siz
         cpuworkers_wait(view->workers, view->spins);
     for (size_t i = 0; i < count; i++) {
         struct cpuworkers_times times;
-        if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times) ||
-            !is_of(looks[i], threads[i]))
+        if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times))
             continue;
-        told[i] = told_of(looks[i], stacks[i]);
+        struct told displaced = told_of(looks[i], stacks[i], threads[i]);
+        if (!displaced.is_known)
+            continue;
+        told[i] = displaced;
         told[i].times = times;
     }
 }
@@ -194,9 +200,7 @@ static void read_again(struct kernelview *view, struct thread *const *threads, c
         ask_for_stack(look, threads[i]);
         if (!bpflook_ask(view->bpflook, slots[i], 1))
             continue;
-        told[i].is_known = is_of(look, threads[i]);
-        if (told[i].is_known)
-            told[i] = told_of(look, bpflook_stack(view->bpflook, slots[i]));
+        told[i] = told_of(look, bpflook_stack(view->bpflook, slots[i]), threads[i]);
     }
     displace(view, threads, count, told);
 }
@@ -224,8 +228,8 @@ static bool read_batch(struct kernelview *view, struct thread *const *threads, s
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct bpf_look *look = bpflook_slot(view->bpflook, ret_slots[i]);
-        if (!ret[i].is_known && threads[i]->has_schedstat && is_of(look, threads[i]))
-            ret[i] = told_of(look, bpflook_stack(view->bpflook, ret_slots[i]));
+        if (!ret[i].is_known)
+            ret[i] = told_of(look, bpflook_stack(view->bpflook, ret_slots[i]), threads[i]);
     }
     return true;
 }

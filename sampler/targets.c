@@ -240,7 +240,7 @@ int thread_read_syscall(struct thread *thread, struct procfs_syscall *ret)
         return error;
     if (!procfs_parse_syscall(text, (size_t)size, ret))
         return -EAGAIN;
-    thread->call = ret->number >= 0 && ret->number <= INT16_MAX ? (int16_t)ret->number : -1;
+    thread->call = thread_state_call(ret->number);
     return 0;
 }
 
@@ -447,13 +447,18 @@ int thread_look(struct thread *thread, uint64_t now_ns, bool *ret_moved)
     return 0;
 }
 
+uint64_t process_known_cpu_ns(const struct process *process)
+{
+    uint64_t known_ns = process->known_cpu_ns;
+    for (size_t i = 0; i < process->thread_count; i++)
+        known_ns += process->threads[i]->cpu_ns;
+    return known_ns;
+}
+
 /* Besides threads that we know: more than a scheduler tick, by which the clock is ahead of a thread that runs. */
 static bool has_time_of_others(const struct process *process)
 {
-    uint64_t known_ns = process->first_cpu_ns + process->known_cpu_ns + UNKNOWN_TIME_NS;
-    for (size_t i = 0; i < process->thread_count; i++)
-        known_ns += process->threads[i]->cpu_ns;
-    return process->last_cpu_ns > known_ns;
+    return process->last_cpu_ns > process->first_cpu_ns + process_known_cpu_ns(process) + UNKNOWN_TIME_NS;
 }
 
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must)
@@ -482,12 +487,10 @@ static bool was_running(const struct thread *thread, uint64_t now_ns)
 
 void process_settle(struct process *process, uint64_t now_ns)
 {
-    uint64_t known_ns = process->first_cpu_ns + process->known_cpu_ns;
+    uint64_t known_ns = process->first_cpu_ns + process_known_cpu_ns(process);
     uint64_t running = 0;
-    for (size_t i = 0; i < process->thread_count; i++) {
-        known_ns += process->threads[i]->cpu_ns;
+    for (size_t i = 0; i < process->thread_count; i++)
         running += was_running(process->threads[i], now_ns);
-    }
     uint64_t behind_ns = process->last_cpu_ns > known_ns ? process->last_cpu_ns - known_ns : 0;
     if (!running || behind_ns > running * SCHEDULER_TICK_NS)
         return;

@@ -221,6 +221,9 @@ int thread_read_stat(const struct thread *thread, struct procfs_stat *ret);
  * often than it may cost. */
 void process_read_cpu(struct process *process, uint64_t now_ns, bool must);
 
+/* CPU time of the process's threads since sampling of them began, those that are gone included. */
+uint64_t process_known_cpu_ns(const struct process *process);
+
 /*
  * At the end: counters are behind by up to a scheduler tick for threads that are on a CPU, the process clock is not.
  * What it is ahead goes to those, unless it is more than that.

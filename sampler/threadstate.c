@@ -26,6 +26,11 @@ enum thread_state thread_state_of(char letter)
     }
 }
 
+int16_t thread_state_call(int64_t number)
+{
+    return number >= 0 && number <= INT16_MAX ? (int16_t)number : -1;
+}
+
 void thread_state_name(enum thread_state state, int64_t call, char *ret_name)
 {
     static const char *const names[THREAD_STATE_COUNT] = {"unknown",  "running",   "runnable",

@@ -19,6 +19,9 @@ enum thread_state {
 /* Of the letter in /proc/PID/stat. R is THREAD_RUNNABLE: it may be running, too. */
 enum thread_state thread_state_of(char letter);
 
+/* A system call's number as samples keep it. -1: none, or one of the x32 ABI, which are large and have no name here. */
+int16_t thread_state_call(int64_t number);
+
 /* A thread's name for it in a profile: "running", or the name of the system call that it sleeps in ("epoll_wait"). */
 enum { THREAD_STATE_NAME_BYTES = 40 };
 void thread_state_name(enum thread_state state, int64_t call, char *ret_name);

@@ -9,12 +9,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Numbers are small; those of the x32 ABI are not, and have no name here. */
-static void note_call(struct item *item, int64_t number)
-{
-    item->call = number >= 0 && number <= INT16_MAX ? (int16_t)number : -1;
-}
-
 /* What is known of a thread in a system call: the kernel keeps the arguments as they were, and the call itself has
  * destroyed rcx and r11 (the pc, and flags). Callee-saved registers are not told. */
 static struct registers registers_of_syscall(const struct procfs_syscall *call)
@@ -48,11 +42,15 @@ bool flights_must_not_stop(struct thread *thread)
     return true;
 }
 
-static bool has_not_run(const struct thread *thread)
+static bool are_equal(const struct procfs_schedstat *a, const struct procfs_schedstat *b)
+{
+    return a->run_ns == b->run_ns && a->slices == b->slices;
+}
+
+static bool has_not_run_since(const struct thread *thread, const struct procfs_schedstat *then)
 {
     struct procfs_schedstat now;
-    return thread_read_schedstat(thread, &now) == 0 && now.run_ns == thread->last.run_ns &&
-           now.slices == thread->last.slices;
+    return thread_read_schedstat(thread, &now) == 0 && are_equal(&now, then);
 }
 
 /* Code of another word size has other registers; and what is in no known code may be that of another map. */
@@ -106,7 +104,7 @@ static bool add_kernel_registers(struct flights *flights, const struct thread *t
     }
     if (!flights->bpfregs || !bpfregs_read(flights->bpfregs, thread->tid, &told) ||
         told.value[REGISTER_RSP] != item->registers.value[REGISTER_RSP] ||
-        told.value[REGISTER_PC] != item->registers.value[REGISTER_PC] || !has_not_run(thread))
+        told.value[REGISTER_PC] != item->registers.value[REGISTER_PC] || !has_not_run_since(thread, &thread->last))
         return false;
     item->registers = told;
     return true;
@@ -140,7 +138,7 @@ static bool read_sleeping(const struct thread *thread, const struct procfs_sysca
     item->time_ns = clock_now_ns();
     /* The look at this tick saw it off the CPU with these counters: so all of this is of one moment, and of the image
      * and maps that were looked at then (an exec ends every other thread first, and those that end run). */
-    return has_not_run(thread);
+    return has_not_run_since(thread, &thread->last);
 }
 
 /* What a thread's samples have counted so far. */
@@ -175,21 +173,14 @@ static void keep(struct flights *flights, struct thread *thread)
     flights->kept_from += thread->counted_tick;
 }
 
-static bool are_equal(const struct procfs_schedstat *a, const struct procfs_schedstat *b)
-{
-    return a->run_ns == b->run_ns && a->slices == b->slices;
-}
-
 /* The stack that came with the registers, or what is there now if the thread has not run since. */
 static bool take_told_stack(const struct thread *thread, const struct told *told, struct item *item)
 {
-    struct procfs_schedstat now;
     uint64_t sp_avma = told->registers.value[REGISTER_RSP];
     const struct extent *extent = address_map_extent(item->map, sp_avma);
     item->registers = told->registers;
     if (!extent || told->stack_bytes == 0 || told->stack_bytes > item->buffer_bytes)
-        return copy_stack(thread, sp_avma, item) && thread_read_schedstat(thread, &now) == 0 &&
-               are_equal(&now, &told->counters);
+        return copy_stack(thread, sp_avma, item) && has_not_run_since(thread, &told->counters);
     memcpy(item->buffer, told->stack, told->stack_bytes);
     item->stack = *extent;
     uint64_t size = extent->end_avma - told->stack_avma; /* what comes behind is something else */
@@ -247,7 +238,7 @@ bool flights_take_told(struct flights *flights, struct thread *thread, const str
     item->time_ns = clock_now_ns();
     thread->stack = item->stack;
     thread->may_lose_timeout = capture_arch.may_lose_timeout(told->call);
-    note_call(item, told->call);
+    item->call = thread_state_call(told->call);
     if (told->times.ended_ns)
         note_displaced(flights, thread, &told->times);
     thread->reads++;
@@ -285,7 +276,7 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     }
     shared->wants_again = false;
     thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
-    note_call(item, call.number);
+    item->call = thread->call;
     thread->reads++;
     keep(flights, thread);
     pipeline_put(flights->pipeline, item);
