@@ -33,6 +33,7 @@ struct worker {
     pthread_t thread;
     struct cpuworkers *all;
     size_t slot;
+    uint64_t round; /* in which it was asked last */
     bool is_waited_for;
     bool is_told; /* the kernel's answer */
     struct cpuworkers_times times;
@@ -42,6 +43,7 @@ struct cpuworkers {
     struct bpflook *bpflook;
     _Atomic uint32_t done; /* counts; a futex */
     atomic_bool is_waiting;
+    uint64_t round;
     size_t count;
     struct worker all[WORKERS_MAX];
     struct worker *of_cpu[CPUS]; /* NULL: none yet */
@@ -142,6 +144,11 @@ static void add_worker(struct cpuworkers *workers, int cpu)
     workers->count++;
 }
 
+void cpuworkers_begin_round(struct cpuworkers *workers)
+{
+    workers->round++;
+}
+
 struct bpf_look *cpuworkers_slot(struct cpuworkers *workers, int cpu, const unsigned char **ret_stack)
 {
     if (cpu < 0 || cpu >= CPUS)
@@ -149,7 +156,7 @@ struct bpf_look *cpuworkers_slot(struct cpuworkers *workers, int cpu, const unsi
     struct worker *worker = workers->of_cpu[cpu];
     if (!worker && !workers->has_none[cpu])
         add_worker(workers, cpu); /* it is not ready at once */
-    if (!worker || worker->is_waited_for || worker->work == AT_WORK)
+    if (!worker || worker->round == workers->round || worker->is_waited_for || worker->work == AT_WORK)
         return NULL;
     *ret_stack = bpflook_stack(workers->bpflook, worker->slot);
     return bpflook_slot(workers->bpflook, worker->slot);
@@ -159,6 +166,7 @@ void cpuworkers_ask(struct cpuworkers *workers, int cpu)
 {
     struct worker *worker = workers->of_cpu[cpu];
     worker->times = (struct cpuworkers_times){.asked_ns = clock_now_ns()};
+    worker->round = workers->round;
     worker->is_told = false;
     worker->is_waited_for = true;
     worker->work = ASKED;

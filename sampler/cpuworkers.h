@@ -26,8 +26,15 @@ struct cpuworkers *cpuworkers_new(struct bpflook *bpflook); /* borrowed; NULL: n
 void cpuworkers_free(struct cpuworkers *workers);
 
 /*
+ * Answers of the round before are needed no more. In one round each worker is asked once: so none writes over an
+ * answer that is still to be used, and for one that is not let in nobody waits twice.
+ */
+void cpuworkers_begin_round(struct cpuworkers *workers);
+
+/*
  * Where to write what is to be asked of the thread on the CPU, and where its stack will be (borrowed, until the next
- * ask on that CPU). NULL: there is no worker for it (the first time one is only made), or it is at work. Never waits.
+ * round). NULL: there is no worker for it (the first time one is only made), it is at work, or it was asked in this
+ * round. Never waits.
  */
 struct bpf_look *cpuworkers_slot(struct cpuworkers *workers, int cpu, const unsigned char **ret_stack);
 void cpuworkers_ask(struct cpuworkers *workers, int cpu); /* what its slot says */

@@ -245,6 +245,7 @@ void kernelview_read(struct kernelview *view, struct thread *const *threads, siz
         view->workers = cpuworkers_new(view->bpflook);
     if (!view->workers || !read_batch(view, threads, count, slots, ret))
         return;
+    cpuworkers_begin_round(view->workers);
     displace(view, threads, count, ret);
     read_again(view, threads, slots, count, ret);
 }
