@@ -325,7 +325,7 @@ class Shell(harness.Case):
     def test_sampler_and_launched_program(self):
         """Both stop and go on, as one job."""
         for mode in ("cpu", "wall"):
-            command = [harness.SAMPLER, "-q", "-r", "1000", "-m", mode, "-o", self.path("profile"), "--", program("chain_fp")]
+            command = [harness.SAMPLER, "-q", "--bpf", harness.BPF, "-r", "1000", "-m", mode, "-o", self.path("profile"), "--", program("chain_fp")]
             with self.subTest(mode=mode), self.shell(command) as (terminal, told):
                 pid = self.ready_pid(terminal)
                 harness.wait_sampled(pid)
