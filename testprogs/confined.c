@@ -88,9 +88,16 @@ int main(int argc, char **argv)
     if (strcmp(how, "strict") == 0)
         return spin_strictly();
     pthread_t sleeper;
+    sigset_t alarm;
+    sigset_t before;
+    /* Of the two the main thread is told of the end, also while it is stopped. */
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, &before);
     pthread_barrier_init(&begun, NULL, 2);
     if (pthread_create(&sleeper, NULL, sleeper_main, NULL) != 0)
         fail("pthread_create");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_setname_np(sleeper, "sleeper");
     pthread_barrier_wait(&begun);
     if (strcmp(how, "undumpable") == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
