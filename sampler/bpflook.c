@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "sampler/bpfobject.h"
+#include "sampler/slice.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -80,6 +81,8 @@ static void *load_thread(void *context)
 {
     struct bpflook *bpflook = context;
     pthread_setname_np(pthread_self(), "bpf-load");
+    slice_ask_short(); /* until it is done threads are stopped, and on a busy machine each of those waits for a CPU
+                          first */
     enum loading before = LOADING;
     bool is_loaded = load(bpflook);
     bpflook->load_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
