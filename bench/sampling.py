@@ -89,7 +89,7 @@ class Ours:
     """What is the sampler's for certain, summed up over runs: the time in which threads stood still, and its own CPU time."""
 
     def __init__(self, runs):
-        self.stopped_ns = sum(run.stats["held_ns"]["sum"] for run in runs)
+        self.stopped_ns = sum(run.stats["held_ns"]["sum"] + run.stats["interrupted_ns"]["sum"] for run in runs)
         self.cpu_ns = sum(run.cpu_ns for run in runs)
         self.cpu_total_ns = sum(run.cpu_total_ns for run in runs)
         self.target_ns = sum(run.stats["cpu_ns_target"] for run in runs)

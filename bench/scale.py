@@ -124,7 +124,7 @@ def often(arguments, verdict):
 
     for mode in ("cpu", "wall"):
         truth, stats, (_, by_function), percent = launched(arguments, [CLOCKED, "often", str(seconds)], watch, "-m", mode, "--value", "ns", "--states")
-        print(f"  {mode}: {stats['ticks']} ticks, {stats['ticks_missed']} missed, {stats['samples']} samples, {stats['stops']} stops, {stats['displaced']} displaced, {stats['left_out']} left out")
+        print(f"  {mode}: {stats['ticks']} ticks, {stats['ticks_missed']} missed, {stats['samples']} samples, {stats['stops']} stops, {stats['interrupted']} interrupted, {stats['left_out']} left out")
         verdict.say(percent <= OFTEN_CPU, f"{mode}: {percent:.1f} % of one CPU, limit {OFTEN_CPU:g} %")
         if mode == "cpu":
             share = truth["work_ns"]["work_0"] / sum(truth["work_ns"].values())

@@ -16,14 +16,18 @@
 
 BPFOBJECT_INCLUDE(bpflook_object, SAMPLER_BPF_LOOK_OBJECT);
 
+enum { LOOK, READ_RUNNING, PROGRAMS };
+
 enum loading { LOADING, LOADED, FAILED, ABANDONED };
 
 struct bpflook {
     pthread_t thread;
     _Atomic enum loading loading;
-    atomic_uint_fast64_t load_ns;
+    atomic_uint_fast64_t load_ns; /* 0: not over yet */
+    clockid_t clock;              /* of the thread */
+    bool has_clock;
     struct bpf_object *object;
-    int program_fd;
+    int program_fds[PROGRAMS];
     struct bpf_look *looks;
     struct bpf_look_stack *stacks;
 };
@@ -54,12 +58,18 @@ static bool tells_of_us(struct bpflook *bpflook)
     return bpflook_ask(bpflook, 0, 1) && own->is_there && own->is_on_cpu && bpflook_state(own) == 'R';
 }
 
+static struct bpf_object *load_with(struct bpflook *bpflook, const char *look)
+{
+    const char *const programs[PROGRAMS] = {look, "read_running"};
+    size_t size = (size_t)(bpflook_object_end - bpflook_object);
+    return bpfobject_load(bpflook_object, size, programs, PROGRAMS, bpflook->program_fds);
+}
+
 static bool load(struct bpflook *bpflook)
 {
-    size_t size = (size_t)(bpflook_object_end - bpflook_object);
-    bpflook->object = bpfobject_load(bpflook_object, size, "look_by_vpid", &bpflook->program_fd);
+    bpflook->object = load_with(bpflook, "look_by_vpid");
     if (!bpflook->object && is_in_first_namespace())
-        bpflook->object = bpfobject_load(bpflook_object, size, "look_by_pid", &bpflook->program_fd);
+        bpflook->object = load_with(bpflook, "look_by_pid");
     if (!bpflook->object)
         return false;
     bpflook->looks = map_entries(bpflook, "looks", LOOKS_BYTES);
@@ -98,6 +108,8 @@ struct bpflook *bpflook_start(void)
         free(bpflook);
         return NULL;
     }
+    if (bpflook)
+        bpflook->has_clock = pthread_getcpuclockid(bpflook->thread, &bpflook->clock) == 0;
     return bpflook;
 }
 
@@ -127,7 +139,11 @@ bool bpflook_has_failed(const struct bpflook *bpflook)
 
 uint64_t bpflook_load_ns(const struct bpflook *bpflook)
 {
-    return bpflook->load_ns;
+    struct timespec now;
+    uint64_t load_ns = bpflook->load_ns;
+    if (load_ns || !bpflook->has_clock || clock_gettime(bpflook->clock, &now) < 0)
+        return bpflook->load_ns; /* has ended, perhaps meanwhile */
+    return (uint64_t)now.tv_sec * NS_PER_SEC + (uint64_t)now.tv_nsec;
 }
 
 struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index)
@@ -144,7 +160,15 @@ bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count)
 {
     struct bpf_look_request request = {.first = (unsigned)first, .count = (unsigned)count};
     LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &request, .ctx_size_in = sizeof(request));
-    return bpf_prog_test_run_opts(bpflook->program_fd, &options) == 0;
+    return bpf_prog_test_run_opts(bpflook->program_fds[LOOK], &options) == 0;
+}
+
+bool bpflook_read_running(struct bpflook *bpflook, size_t slot, int cpu)
+{
+    uint64_t argument = slot;
+    LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &argument, .ctx_size_in = sizeof(argument),
+                .flags = BPF_F_TEST_RUN_ON_CPU, .cpu = (unsigned)cpu);
+    return bpf_prog_test_run_opts(bpflook->program_fds[READ_RUNNING], &options) == 0;
 }
 
 /* Of include/linux/sched.h; put together as by task_state_index() there. */

@@ -52,6 +52,14 @@ bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count)
     return false;
 }
 
+bool bpflook_read_running(struct bpflook *bpflook, size_t slot, int cpu)
+{
+    (void)bpflook;
+    (void)slot;
+    (void)cpu;
+    return false;
+}
+
 char bpflook_state(const struct bpf_look *look)
 {
     (void)look;

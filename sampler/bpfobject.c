@@ -30,7 +30,16 @@ static bool may_load(void)
     return fd >= 0;
 }
 
-struct bpf_object *bpfobject_load(const void *bytes, size_t size, const char *program, int *ret_program_fd)
+static bool is_among(const char *const *programs, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(programs[i], name) == 0)
+            return true;
+    return false;
+}
+
+struct bpf_object *bpfobject_load(const void *bytes, size_t size, const char *const *programs, size_t count,
+                                  int *ret_program_fds)
 {
     LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "sampler");
     libbpf_set_print(say_nothing);
@@ -42,13 +51,13 @@ struct bpf_object *bpfobject_load(const void *bytes, size_t size, const char *pr
     struct bpf_program *each;
     bpf_object__for_each_program(each, object)
     {
-        bpf_program__set_autoload(each, strcmp(bpf_program__name(each), program) == 0);
+        bpf_program__set_autoload(each, is_among(programs, count, bpf_program__name(each)));
     }
-    struct bpf_program *loaded = bpf_object__find_program_by_name(object, program);
-    if (bpf_object__load(object) || !loaded) {
+    if (bpf_object__load(object)) {
         bpf_object__close(object);
         return NULL;
     }
-    *ret_program_fd = bpf_program__fd(loaded);
+    for (size_t i = 0; i < count; i++)
+        ret_program_fds[i] = bpf_program__fd(bpf_object__find_program_by_name(object, programs[i]));
     return object;
 }

@@ -16,9 +16,10 @@ struct bpf_object;
     extern const unsigned char name##_end[]
 
 /*
- * Loads one of the object's programs, the others not. Returns the object, for bpf_object__close, and the program's
- * descriptor, which is the object's; NULL when this kernel does not take it or does not let us. Some 20 ms.
+ * Loads these of the object's programs, the others not. Returns the object, for bpf_object__close, and the programs'
+ * descriptors, which are the object's; NULL when this kernel does not take one or does not let us. Some 20 ms.
  */
-struct bpf_object *bpfobject_load(const void *bytes, size_t size, const char *program, int *ret_program_fd);
+struct bpf_object *bpfobject_load(const void *bytes, size_t size, const char *const *programs, size_t count,
+                                  int *ret_program_fds);
 
 #endif

@@ -20,7 +20,8 @@ struct bpfregs {
 
 static bool load(struct bpfregs *bpfregs)
 {
-    bpfregs->object = bpfobject_load(bpfregs_object, (size_t)(bpfregs_object_end - bpfregs_object), "tell_registers",
+    static const char *const program = "tell_registers";
+    bpfregs->object = bpfobject_load(bpfregs_object, (size_t)(bpfregs_object_end - bpfregs_object), &program, 1,
                                      &bpfregs->program_fd);
     /* An iterator for one thread: older kernels do not have it. */
     struct registers own;

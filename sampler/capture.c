@@ -52,11 +52,12 @@ struct capture {
     struct capture_result result;
 };
 
-/* All that sampling has cost so far: our CPU time, but for what a run costs once, and time that threads stood still. */
+/* All that sampling has cost so far: our CPU time, but for what a run costs once, and time for which threads stood
+ * still or lost to an interrupt. */
 static uint64_t cost_ns(const struct capture *capture)
 {
     return clock_read_ns(CLOCK_PROCESS_CPUTIME_ID) - kernelview_load_ns(&capture->view) +
-           tracer_counters(capture->tracer)->held_ns.sum;
+           tracer_counters(capture->tracer)->held_ns.sum + capture->flights.interrupted_ns.sum;
 }
 
 static void keep_within_overhead(struct capture *capture, uint64_t now_ns)
@@ -119,7 +120,7 @@ static void last_look(struct capture *capture)
         capture->result.look_error = capture->looks.look_error;
     if (capture->watch.add_error)
         capture->result.look_error = capture->watch.add_error;
-    capture->result.displaced_ns = capture->flights.displaced_ns;
+    capture->result.interrupted_ns = capture->flights.interrupted_ns;
     while (capture->targets.process_count) {
         struct process *process = capture->targets.processes[0];
         process_read_cpu(process, now_ns, true);
@@ -285,7 +286,6 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .view = &capture->view,
                                     .account = &capture->result.account};
     capture->view.is_wanted = options->bpf && may_last(options);
-    capture->view.spins = options->pin == PIN_AUTO;
     capture->view.delay_ns = options->duration_ns ? 0 : UNKNOWN_DELAY_NS;
     looks_init(&capture->looks);
     capture->sampling = (struct sampling){.options = options,

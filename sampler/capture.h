@@ -33,7 +33,7 @@ struct capture_result {
     uint64_t execs;
     uint64_t sleeps;                 /* times that a thread was found asleep where it had run before (wall mode) */
     uint64_t stopped_asleep;         /* threads that did not run and were asked to stop all the same */
-    struct histogram displaced_ns;   /* threads that were kept from their CPU for their registers, for how long */
+    struct histogram interrupted_ns; /* threads whose CPU was interrupted to read them, for how long */
     struct crowd live;               /* threads, tick by tick; of these, */
     struct crowd eligible;           /* those that ran and were to be sampled; */
     uint64_t left_out;               /* those that were not, for there were too many */

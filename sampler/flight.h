@@ -38,10 +38,10 @@ struct flights {
     struct bpfregs *bpfregs;         /* owned; NULL before the first need */
     struct flight all[TRACER_SLOTS]; /* free: item is NULL */
 
-    struct histogram displaced_ns; /* threads that were kept from their CPU to be read */
-    struct refusal refusal;        /* the first process that could not be stopped for lack of rights */
-    pid_t foreign_pid;             /* the first that runs 32-bit code; 0: none */
-    int error;                     /* a sample was lost: a negative errno */
+    struct histogram interrupted_ns; /* threads whose CPU was interrupted to read them */
+    struct refusal refusal;          /* the first process that could not be stopped for lack of rights */
+    pid_t foreign_pid;               /* the first that runs 32-bit code; 0: none */
+    int error;                       /* a sample was lost: a negative errno */
     /* Of this tick: threads that were to be stopped, and how many of them were left out (--max-stops). */
     uint64_t eligible;
     uint64_t left_out;

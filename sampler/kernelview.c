@@ -1,5 +1,6 @@
 #include "sampler/kernelview.h"
 
+#include "common/clock.h"
 #include "sampler/capture_arch.h"
 #include "sampler/stackcopy.h"
 
@@ -17,8 +18,6 @@ void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns)
 
 void kernelview_deinit(struct kernelview *view)
 {
-    cpuworkers_free(view->workers);
-    view->workers = NULL;
     bpflook_free(view->bpflook);
     view->bpflook = NULL;
 }
@@ -94,6 +93,7 @@ static void look_at_batch(struct kernelview *view, struct thread *const *threads
         thread->told_stat = stat_of(look);
         thread->told_on_cpu = look->is_on_cpu;
         thread->told_threads = look->threads;
+        thread->first_tid = look->first_tid;
         thread->told_ns = now_ns;
     }
 }
@@ -136,6 +136,7 @@ static struct told told_of(const struct bpf_look *look, const unsigned char *sta
 {
     if (!is_of(look, thread))
         return (struct told){.is_known = false};
+    thread->first_tid = look->first_tid;
     struct told told = {
         .is_known = true,
         .is_on_cpu = look->is_on_cpu,
@@ -152,35 +153,26 @@ static struct told told_of(const struct bpf_look *look, const unsigned char *sta
     return told;
 }
 
-/* Takes the CPUs of those that run for a moment. */
-static void displace(struct kernelview *view, struct thread *const *threads, size_t count, struct told *told)
+/* Of those that run: their CPUs are interrupted, one after the other. */
+static void interrupt(struct kernelview *view, struct thread *const *threads, const size_t *slots, size_t count,
+                      struct told *told)
 {
-    const struct bpf_look *looks[KERNELVIEW_BATCH];
-    const unsigned char *stacks[KERNELVIEW_BATCH];
-    size_t asked = 0;
     for (size_t i = 0; i < count; i++) {
-        looks[i] = NULL;
-        if (!told[i].is_known || !told[i].is_on_cpu)
+        struct thread *thread = threads[i];
+        if (!told[i].is_known || !told[i].is_on_cpu || told[i].has_registers)
             continue;
-        struct bpf_look *look = cpuworkers_slot(view->workers, told[i].stat.processor, &stacks[i]);
-        if (!look)
+        struct bpf_look *look = bpflook_slot(view->bpflook, slots[i]);
+        uint64_t asked_ns = clock_now_ns();
+        ask_for_stack(look, thread);
+        look->tid = thread->first_tid;
+        if (!bpflook_read_running(view->bpflook, slots[i], told[i].stat.processor) || !look->has_registers)
             continue;
-        ask_for_stack(look, threads[i]);
-        cpuworkers_ask(view->workers, told[i].stat.processor);
-        looks[i] = look;
-        asked++;
-    }
-    if (asked)
-        cpuworkers_wait(view->workers, view->spins);
-    for (size_t i = 0; i < count; i++) {
-        struct cpuworkers_times times;
-        if (!looks[i] || !cpuworkers_done(view->workers, told[i].stat.processor, &times))
+        struct told read = told_of(look, bpflook_stack(view->bpflook, slots[i]), thread);
+        if (!read.is_known)
             continue;
-        struct told displaced = told_of(looks[i], stacks[i], threads[i]);
-        if (!displaced.is_known)
-            continue;
-        told[i] = displaced;
-        told[i].times = times;
+        told[i] = read;
+        told[i].interruption = (struct interruption){
+            .asked_ns = asked_ns, .began_ns = look->began_reading_ns, .ended_ns = look->ended_reading_ns};
     }
 }
 
@@ -202,10 +194,10 @@ static void read_again(struct kernelview *view, struct thread *const *threads, c
             continue;
         told[i] = told_of(look, bpflook_stack(view->bpflook, slots[i]), threads[i]);
     }
-    displace(view, threads, count, told);
+    interrupt(view, threads, slots, count, told);
 }
 
-/* The look at this tick saw it on a CPU: it need not be asked about again before it is displaced. */
+/* The look at this tick saw it on a CPU: it need not be asked about again before it is interrupted. */
 static bool was_on_cpu(const struct kernelview *view, const struct thread *thread)
 {
     return thread->told_ns == view->looked_ns && thread->told_on_cpu;
@@ -236,16 +228,13 @@ static bool read_batch(struct kernelview *view, struct thread *const *threads, s
 
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
 {
-    size_t slots[KERNELVIEW_BATCH];
+    size_t slots[KERNELVIEW_BATCH] = {0};
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
     if (!kernelview_is_open(view))
         return;
-    if (!view->workers)
-        view->workers = cpuworkers_new(view->bpflook);
-    if (!view->workers || !read_batch(view, threads, count, slots, ret))
+    if (!read_batch(view, threads, count, slots, ret))
         return;
-    cpuworkers_begin_round(view->workers);
-    displace(view, threads, count, ret);
+    interrupt(view, threads, slots, count, ret);
     read_again(view, threads, slots, count, ret);
 }

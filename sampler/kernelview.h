@@ -6,7 +6,6 @@
 #define SAMPLER_KERNELVIEW_H
 
 #include "sampler/bpflook.h"
-#include "sampler/cpuworkers.h"
 #include "sampler/procfs.h"
 #include "sampler/targets.h"
 #include "unwind/snapshot.h"
@@ -15,21 +14,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERNELVIEW_BATCH = BPF_LOOK_BATCH };
+enum { KERNELVIEW_BATCH = BPF_LOOK_SLOTS };
 
 struct kernelview {
     /* Set by the owner. */
     bool is_wanted;
-    bool spins;        /* who waits for a worker looks all the time */
     uint64_t delay_ns; /* from the first tick to the loading of the program */
 
     uint64_t first_tick_ns;
-    uint64_t looked_ns;         /* the tick of the last look */
-    struct bpflook *bpflook;    /* owned; NULL: not yet, or not any more */
-    struct cpuworkers *workers; /* owned; NULL: not yet */
+    uint64_t looked_ns;      /* the tick of the last look */
+    struct bpflook *bpflook; /* owned; NULL: not yet, or not any more */
 };
 
-/* A thread, and its registers and stack if it was on no CPU all the time in which they were read. */
+/* When the CPU of a thread was asked for, and from when to when it was about the thread; CLOCK_MONOTONIC. */
+struct interruption {
+    uint64_t asked_ns;
+    uint64_t began_ns;
+    uint64_t ended_ns;
+};
+
+/* A thread, and its registers and stack if it did not run while they were read. */
 struct told {
     bool is_known; /* else nothing was told of it */
     bool is_on_cpu;
@@ -43,14 +47,13 @@ struct told {
     const uint8_t *stack;       /* from here on valid until the next look or read */
     size_t stack_bytes;         /* 0: none, or too many */
     uint64_t stack_avma;
-    struct cpuworkers_times times; /* of its displacement; all 0: it was off its CPU by itself */
+    struct interruption interruption; /* all 0: it was on no CPU */
 };
 
 void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns);
 void kernelview_deinit(struct kernelview *view);
 
-uint64_t
-kernelview_load_ns(const struct kernelview *view); /* CPU time of loading the program, as soon as that is over */
+uint64_t kernelview_load_ns(const struct kernelview *view); /* CPU time of loading the program, so far */
 
 bool kernelview_is_open(const struct kernelview *view); /* something is told; false for NULL */
 
@@ -60,7 +63,7 @@ bool kernelview_is_open(const struct kernelview *view); /* something is told; fa
  */
 void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns);
 
-/* Of at most KERNELVIEW_BATCH threads; those that run are displaced for it (cpuworkers.h). `ret` has as many. */
+/* Of at most KERNELVIEW_BATCH threads; those that run are interrupted for it. `ret` has as many. */
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret);
 
 #endif

@@ -21,7 +21,8 @@ void overhead_init(struct overhead *overhead, double limit)
 
 static void learn(struct overhead *overhead, uint64_t cost_ns)
 {
-    double tick_cost_ns = (double)(cost_ns - overhead->last_cost_ns);
+    /* Clocks that are read one after the other may take more off than there was. */
+    double tick_cost_ns = cost_ns > overhead->last_cost_ns ? (double)(cost_ns - overhead->last_cost_ns) : 0;
     double weight = overhead->ticks < MEMORY_TICKS ? (double)(overhead->ticks - FIRST_TICKS) : (double)MEMORY_TICKS;
     overhead->tick_cost_ns += (tick_cost_ns - overhead->tick_cost_ns) / weight;
     overhead->last_cost_ns = cost_ns;
@@ -31,7 +32,7 @@ static void learn(struct overhead *overhead, uint64_t cost_ns)
 static double debt_ns(const struct overhead *overhead, uint64_t cost_ns, uint64_t now_ns)
 {
     double allowed_ns = overhead->limit * margin * (double)(now_ns - overhead->start_ns);
-    double spent_ns = (double)(cost_ns - overhead->start_cost_ns);
+    double spent_ns = (double)cost_ns - (double)overhead->start_cost_ns;
     return spent_ns > allowed_ns ? spent_ns - allowed_ns : 0;
 }
 
@@ -62,7 +63,7 @@ unsigned overhead_stride(struct overhead *overhead, uint64_t cost_ns, uint64_t n
 
 double overhead_used(const struct overhead *overhead, uint64_t cost_ns, uint64_t now_ns)
 {
-    if (overhead->ticks <= FIRST_TICKS || now_ns <= overhead->start_ns)
+    if (overhead->ticks <= FIRST_TICKS || now_ns <= overhead->start_ns || cost_ns <= overhead->start_cost_ns)
         return 0;
     return (double)(cost_ns - overhead->start_cost_ns) / (double)(now_ns - overhead->start_ns);
 }

@@ -185,8 +185,8 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "sleeps", capture->sleeps);
     add_number(ret_text, "stopped_asleep", capture->stopped_asleep);
     add_number(ret_text, "registers_by_bpf", stats->pipeline->by_bpf);
-    add_number(ret_text, "displaced", capture->displaced_ns.count);
-    add_histogram(ret_text, "displaced_ns", &capture->displaced_ns);
+    add_number(ret_text, "interrupted", capture->interrupted_ns.count);
+    add_histogram(ret_text, "interrupted_ns", &capture->interrupted_ns);
     add_number(ret_text, "stopped", stats->tracer->stops);
     add_number(ret_text, "rate_hz", stats->options->rate_hz);
     strbuf_addf(ret_text, ",\n  \"mode\": \"%s\"\n}\n", stats->options->mode == MODE_WALL ? "wall" : "cpu");

@@ -41,10 +41,10 @@ static void drain(struct stoplog *log)
         size_t used = 0;
         for (; next != end && used + LINE_BYTES < BUFFER_BYTES; next++) {
             const struct stop *stop = &log->stops[next % STOPLOG_WAITING_MAX];
-            used +=
-                (size_t)snprintf(log->buffer + used, BUFFER_BYTES - used, "%d %llu %llu %llu %s\n", (int)stop->tid,
-                                 (unsigned long long)stop->asked_ns, (unsigned long long)stop->arrived_ns,
-                                 (unsigned long long)stop->released_ns, stop->is_displaced ? "displaced" : "stopped");
+            used += (size_t)snprintf(log->buffer + used, BUFFER_BYTES - used, "%d %llu %llu %llu %s\n", (int)stop->tid,
+                                     (unsigned long long)stop->asked_ns, (unsigned long long)stop->arrived_ns,
+                                     (unsigned long long)stop->released_ns,
+                                     stop->is_interruption ? "interrupted" : "stopped");
         }
         atomic_store_explicit(&log->written, next, memory_order_release);
         if (!log->error)

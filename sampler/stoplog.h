@@ -4,9 +4,9 @@
  *     1234 8371000123456 8371000140000 8371000152345 stopped
  *
  * thread id, and when it was asked to stop, had stopped as far as we can tell, and was let go: CLOCK_MONOTONIC, in
- * nanoseconds. "displaced": it was kept from its CPU instead (cpuworkers.h). The capture thread only leaves a stop in
- * memory of fixed size; a thread of the log's own writes, so that nothing waits for a disk while a thread of the target
- * stands still.
+ * nanoseconds. "interrupted": its CPU was interrupted to read it, and it was not stopped (bpflook.h). The capture
+ * thread only leaves a stop in memory of fixed size; a thread of the log's own writes, so that nothing waits for a disk
+ * while a thread of the target stands still.
  */
 #ifndef SAMPLER_STOPLOG_H
 #define SAMPLER_STOPLOG_H
@@ -20,7 +20,7 @@ struct stop {
     uint64_t asked_ns;
     uint64_t arrived_ns;
     uint64_t released_ns;
-    bool is_displaced;
+    bool is_interruption;
 };
 
 /* Stops that wait to be written; what comes while all are taken is lost, and told. */

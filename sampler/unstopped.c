@@ -204,15 +204,15 @@ static bool may_be_in_handler(const struct told *told, const struct item *item)
            capture_arch.find_interrupted(stack->bytes, stack->size, stack->avma, &sp_at_avma, &end_avma);
 }
 
-static void note_displaced(struct flights *flights, const struct thread *thread, const struct cpuworkers_times *times)
+static void note_interrupted(struct flights *flights, const struct thread *thread, const struct interruption *times)
 {
-    histogram_add(&flights->displaced_ns, times->ended_ns - times->began_ns);
+    histogram_add(&flights->interrupted_ns, times->ended_ns - times->began_ns);
     if (flights->stoplog)
         stoplog_add(flights->stoplog, &(struct stop){.tid = thread->tid,
                                                      .asked_ns = times->asked_ns,
                                                      .arrived_ns = times->began_ns,
                                                      .released_ns = times->ended_ns,
-                                                     .is_displaced = true});
+                                                     .is_interruption = true});
 }
 
 bool flights_take_told(struct flights *flights, struct thread *thread, const struct told *told, bool keeps)
@@ -239,11 +239,11 @@ bool flights_take_told(struct flights *flights, struct thread *thread, const str
     thread->stack = item->stack;
     thread->may_lose_timeout = capture_arch.may_lose_timeout(told->call);
     item->call = thread_state_call(told->call);
-    if (told->times.ended_ns)
-        note_displaced(flights, thread, &told->times);
+    if (told->interruption.ended_ns)
+        note_interrupted(flights, thread, &told->interruption);
     thread->reads++;
     thread->shared->wants_again = false;
-    if (keeps && thread->seen_off_cpu && are_equal(&told->counters, &thread->last))
+    if (keeps && !told->is_on_cpu && thread->seen_off_cpu && are_equal(&told->counters, &thread->last))
         keep(flights, thread);
     pipeline_put(flights->pipeline, item);
     return true;

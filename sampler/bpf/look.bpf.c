@@ -1,6 +1,7 @@
 /*
- * Runs in the kernel, when asked: looks at threads by their numbers, all of a batch at once. Of those that are on no
- * CPU it also tells the registers with which they entered the kernel, and copies the stack.
+ * Runs in the kernel, when asked. One program looks at threads by their numbers, all of a batch at once; of those that
+ * are on no CPU it also tells the registers with which they entered the kernel, and copies the stack. The other one
+ * does that on a CPU, in an interrupt, for the thread which that has interrupted.
  *
  * The structures are the kernel's; only the members that are used stand here, and where they lie is looked up in its
  * own type information (BTF) when the program is loaded.
@@ -38,6 +39,7 @@ struct thread_info {
 
 struct task_struct {
     struct thread_info thread_info;
+    int pid;
     unsigned int __state;
     unsigned int flags;
     int on_cpu;
@@ -77,18 +79,25 @@ static __always_inline int is_as_before(const struct bpf_look *look, const struc
     return !task->on_cpu && task->sched_info.pcount == look->slices && task->se.sum_exec_runtime == look->run_ns;
 }
 
+/* Of the task; 0: of the one that this CPU runs, only what is in memory, since an interrupt cannot wait for more. */
+static __always_inline long copy_user(void *to, __u64 size, __u64 from, struct task_struct *task)
+{
+    return task ? bpf_copy_from_user_task(to, size, (const void *)from, task, 0)
+                : bpf_probe_read_user(to, size, (const void *)from);
+}
+
 /* What there is from `start` on, page by page: where the stack ends is not known. */
 static __always_inline void copy_pages(struct bpf_look *look, struct bpf_look_stack *stack, struct task_struct *task,
                                        __u64 start)
 {
     __u64 first = PAGE_BYTES - start % PAGE_BYTES;
-    if (bpf_copy_from_user_task(stack->bytes, first, (const void *)start, task, 0) < 0)
+    if (copy_user(stack->bytes, first, start, task) < 0)
         return;
     __u64 copied = first;
     for (int i = 0; i < BPF_LOOK_STACK_BYTES / PAGE_BYTES; i++) {
         if (copied > BPF_LOOK_STACK_BYTES - PAGE_BYTES || copied >= look->stack_bytes)
             break;
-        if (bpf_copy_from_user_task(stack->bytes + copied, PAGE_BYTES, (const void *)(start + copied), task, 0) < 0)
+        if (copy_user(stack->bytes + copied, PAGE_BYTES, start + copied, task) < 0)
             break;
         copied += PAGE_BYTES;
     }
@@ -116,7 +125,7 @@ static __always_inline void copy_stack(__u32 index, struct bpf_look *look, struc
         size = look->stack_bytes;
     if (size > sizeof(stack->bytes) || size == 0)
         return;
-    if (bpf_copy_from_user_task(stack->bytes, size, (const void *)start, task, 0) < 0)
+    if (copy_user(stack->bytes, size, start, task) < 0)
         return;
     look->copied_avma = start;
     look->copied_bytes = size;
@@ -131,7 +140,7 @@ static __always_inline void tell_registers(__u32 index, struct bpf_look *look, s
     look->has_registers = is_as_before(look, task);
 }
 
-static __always_inline void tell(__u32 index, struct bpf_look *look, struct task_struct *task)
+static __always_inline void tell(struct bpf_look *look, struct task_struct *task)
 {
     look->slices = task->sched_info.pcount;
     look->run_ns = task->se.sum_exec_runtime;
@@ -141,6 +150,7 @@ static __always_inline void tell(__u32 index, struct bpf_look *look, struct task
     look->exit_state = task->exit_state;
     look->flags = task->flags;
     look->processor = task->thread_info.cpu;
+    look->first_tid = (unsigned int)task->pid;
     look->began_ns = task->start_boottime;
     struct signal_struct *process = task->signal;
     look->threads = process ? (unsigned int)process->nr_threads : 0;
@@ -149,7 +159,12 @@ static __always_inline void tell(__u32 index, struct bpf_look *look, struct task
     look->code_end_avma = mm ? mm->end_code : 0;
     look->first_stack_avma = mm ? mm->start_stack : 0;
     look->is_there = bpf_probe_read_kernel(look->comm, sizeof(look->comm), task->comm) == 0;
-    if (look->wants_registers && mm && !look->is_on_cpu)
+}
+
+static __always_inline void look_at(__u32 index, struct bpf_look *look, struct task_struct *task)
+{
+    tell(look, task);
+    if (look->wants_registers && task->mm && !look->is_on_cpu)
         tell_registers(index, look, task);
 }
 
@@ -173,7 +188,7 @@ static long look_in_namespace(__u32 index, void *context)
     struct task_struct *task = bpf_task_from_vpid((int)look->tid);
     if (!task)
         return 0;
-    tell(slot, look, task);
+    look_at(slot, look, task);
     bpf_task_release(task);
     return 0;
 }
@@ -187,7 +202,7 @@ static long look_in_first_namespace(__u32 index, void *context)
     struct task_struct *task = bpf_task_from_pid((int)look->tid);
     if (!task)
         return 0;
-    tell(slot, look, task);
+    look_at(slot, look, task);
     bpf_task_release(task);
     return 0;
 }
@@ -205,6 +220,28 @@ int look_by_pid(struct bpf_look_request *request)
 {
     __u32 first = request->first;
     bpf_loop(request->count, look_in_first_namespace, &first, 0);
+    return 0;
+}
+
+/* Not a tracepoint: the kind of program that may be run on a CPU of one's choice. */
+SEC("raw_tp")
+int read_running(struct bpf_raw_tracepoint_args *arguments)
+{
+    __u32 slot = (__u32)arguments->args[0];
+    struct bpf_look *look = begin(slot);
+    if (!look)
+        return 0;
+    look->began_reading_ns = bpf_ktime_get_ns();
+    struct task_struct *task = bpf_get_current_task_btf();
+    const void *regs = (const void *)bpf_task_pt_regs(task);
+    if ((unsigned int)task->pid != look->tid || !task->mm || !regs)
+        return 0;
+    tell(look, task);
+    if (bpf_probe_read_kernel(look->words, sizeof(look->words), regs) < 0)
+        return 0;
+    copy_stack(slot, look, (struct task_struct *)0);
+    look->has_registers = 1;
+    look->ended_reading_ns = bpf_ktime_get_ns();
     return 0;
 }
 

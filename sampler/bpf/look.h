@@ -6,9 +6,7 @@
 #include "record.h"
 
 enum {
-    BPF_LOOK_BATCH = 32,   /* threads at a time */
-    BPF_LOOK_WORKERS = 64, /* slots behind those, one for each worker (cpuworkers.h) */
-    BPF_LOOK_SLOTS = BPF_LOOK_BATCH + BPF_LOOK_WORKERS,
+    BPF_LOOK_SLOTS = 32,             /* threads at a time */
     BPF_LOOK_STACK_BYTES = 64 << 10, /* of a stack, at most */
     BPF_LOOK_HANDLER_BYTES = 64 << 10,
     BPF_LOOK_COMM_BYTES = 16 /* TASK_COMM_LEN */
@@ -16,7 +14,7 @@ enum {
 
 struct bpf_look {
     /* Asked. */
-    unsigned int tid; /* in the pid namespace of who asks */
+    unsigned int tid; /* in the pid namespace of who asks; of who is interrupted: in the first one */
     unsigned int wants_registers;
     unsigned long long stack_start_avma; /* where the thread's stack is thought to be; none: 0 and 0 */
     unsigned long long stack_end_avma;
@@ -29,7 +27,8 @@ struct bpf_look {
 
     /* Told. The counters were read first. */
     unsigned int is_there;
-    unsigned int state; /* __state, exit_state and flags of struct task_struct */
+    unsigned int first_tid; /* in the first pid namespace */
+    unsigned int state;     /* __state, exit_state and flags of struct task_struct */
     unsigned int exit_state;
     unsigned int flags;
     unsigned int is_on_cpu;
@@ -39,7 +38,8 @@ struct bpf_look {
     unsigned long long began_ns;                /* CLOCK_BOOTTIME */
     unsigned long long code_start_avma, code_end_avma, first_stack_avma;
     char comm[BPF_LOOK_COMM_BYTES];
-    /* Was on no CPU from before the registers were read until after the stack was; only then are these told. */
+    unsigned long long began_reading_ns, ended_reading_ns; /* of who was interrupted; CLOCK_MONOTONIC */
+    /* It did not run from before the registers were read until after the stack was; only then are these told. */
     unsigned int has_registers;
     unsigned int copied_bytes; /* in the entry of the other map; 0: no stack there, or more than has room. Of a stack
                                 * pointer elsewhere: what is there from it on, whole pages */
@@ -51,7 +51,7 @@ struct bpf_look_stack {
     unsigned char bytes[BPF_LOOK_STACK_BYTES];
 };
 
-/* The program's argument. */
+/* The first program's argument; the second one's is the number of a slot. */
 struct bpf_look_request {
     unsigned int first;
     unsigned int count;

@@ -66,7 +66,7 @@ class Replay(Case):
             self.assert_warnings(report)
             self.assertEqual(self.read("report"), saved, result)
         report_stats = harness.read_stats(self.path("report.stats"))
-        not_in_a_report = {"symbol_ns", "unwind_ns", "events", "events_lost", "events_repairs", "sleeps", "stopped_asleep", "displaced", "displaced_ns", "ticks_skipped",
+        not_in_a_report = {"symbol_ns", "unwind_ns", "events", "events_lost", "events_repairs", "sleeps", "stopped_asleep", "interrupted", "interrupted_ns", "ticks_skipped",
                            "ticks_in_gaps", "wait_ns_target", "processes", "threads_live", "threads_eligible", "left_out", "overhead_percent"}
         for key in set(stats) - not_in_a_report:
             self.assertEqual(report_stats[key], stats[key], key)

@@ -11,29 +11,29 @@ from harness import Target, program, run
 
 
 def read_log(path):
-    """(thread, asked, arrived, released) of each line that says stopped, and of each that says displaced."""
-    rows = {"stopped": [], "displaced": []}
+    """(thread, asked, arrived, released) of each line that says stopped, and of each that says interrupted."""
+    rows = {"stopped": [], "interrupted": []}
     with open(path, encoding="ascii") as file:
         for line in file:
-            *numbers, how = re.fullmatch(r"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) (stopped|displaced)\n", line).groups()
+            *numbers, how = re.fullmatch(r"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) (stopped|interrupted)\n", line).groups()
             rows[how].append(tuple(map(int, numbers)))
-    return rows["stopped"], rows["displaced"]
+    return rows["stopped"], rows["interrupted"]
 
 
 class Log(harness.Case):
     def check(self, stats):
         """One well-formed line for each stop, in agreement with the counters; returns the threads."""
-        stopped, displaced = read_log(self.path("stops"))
-        self.assertEqual((len(stopped), len(displaced)), (stats["stops"], stats["displaced"]))
-        for _, asked, arrived, released in stopped + displaced:
+        stopped, interrupted = read_log(self.path("stops"))
+        self.assertEqual((len(stopped), len(interrupted)), (stats["stops"], stats["interrupted"]))
+        for _, asked, arrived, released in stopped + interrupted:
             self.assertLessEqual(asked, arrived)
             self.assertLess(arrived, released)
         for name, times in (("stop_ns", [row[3] - row[1] for row in stopped]), ("held_ns", [row[3] - row[2] for row in stopped]),
-                            ("displaced_ns", [row[3] - row[2] for row in displaced])):
+                            ("interrupted_ns", [row[3] - row[2] for row in interrupted])):
             self.assertEqual((stats[name]["max"], stats[name]["sum"]), (max(times, default=0), sum(times)))
             self.assertLessEqual(stats[name]["p50"], stats[name]["p99"])
         self.assertLessEqual(stats["held_ns"]["sum"], stats["stop_ns"]["sum"])
-        return {row[0] for row in stopped + displaced}
+        return {row[0] for row in stopped + interrupted}
 
     def test_attached(self):
         for pin in ("auto", "off"):
@@ -48,7 +48,7 @@ class Log(harness.Case):
         _, stats, _ = self.launch(["-r", "500", "--stop-log", self.path("stops")], [program("exiter"), "exit", "0", "0.4"])
         self.assertEqual(len(self.check(stats)), 1)
 
-    def test_displaced(self):
+    def test_interrupted(self):
         """Where threads can be read by BPF nobody who runs is stopped, but in the first ticks; without, everybody is."""
         for bpf in ("auto", "off"):
             with self.subTest(bpf=bpf), Target("spinners", 2, 60) as target:
@@ -58,9 +58,9 @@ class Log(harness.Case):
                 self.assert_caught(profile.total, stats)
                 self.assertEqual(stats["samples_truncated"], 0)
                 if bpf == "off" or not stats["registers_by_bpf"]:
-                    self.assertEqual((stats["displaced"], stats["registers_by_bpf"], stats["unstopped"]), (0, 0, 0))
+                    self.assertEqual((stats["interrupted"], stats["registers_by_bpf"], stats["unstopped"]), (0, 0, 0))
                 else:
-                    self.assertGreater(stats["displaced"], 0)
+                    self.assertGreater(stats["interrupted"], 0)
                     self.assertLess(stats["stops"], stats["samples"] / 4)
                     # Each other sample is a stop's, which counts at each tick that finds it still on its way.
                     self.assertLessEqual(stats["unstopped"], stats["samples"] - stats["stops"] + 3)

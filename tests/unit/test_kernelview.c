@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-enum { WAITING = 3, DISPLACED = 50 };
+enum { WAITING = 3, INTERRUPTED = 50 };
 
 /* For what needs a CPU on which many others may be. */
 #define LONG_NS (30 * NS_PER_SEC)
@@ -371,35 +371,28 @@ static void test_who_waits_for_a_cpu(void **state)
     targets_deinit(&targets);
 }
 
-static size_t next_cpu(const cpu_set_t *all, size_t cpu)
+/* The second one of the CPUs that this process may use; skips where there is one only. */
+static cpu_set_t second_cpu(void)
 {
-    while (!CPU_ISSET(cpu, all))
-        cpu++;
-    return cpu;
-}
-
-/* The CPUs that this process may use, and the first two of them; skips where there is one only. */
-static void find_cpus(cpu_set_t *ret_all, cpu_set_t *ret_first, cpu_set_t *ret_second)
-{
-    assert_int_equal(sched_getaffinity(0, sizeof(*ret_all), ret_all), 0);
-    if (CPU_COUNT(ret_all) < 2)
+    cpu_set_t all;
+    cpu_set_t second;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    if (CPU_COUNT(&all) < 2)
         skip();
-    size_t first = next_cpu(ret_all, 0);
-    CPU_ZERO(ret_first);
-    CPU_SET(first, ret_first);
-    CPU_ZERO(ret_second);
-    CPU_SET(next_cpu(ret_all, first + 1), ret_second);
+    size_t cpu = 0;
+    for (int found = 0; found < 2; cpu++)
+        found += CPU_ISSET(cpu, &all);
+    CPU_ZERO(&second);
+    CPU_SET(cpu - 1, &second);
+    return second;
 }
 
-/* Who runs alone on its CPU runs nearly always; it is displaced for its registers, and goes on. */
+/* Who runs alone on its CPU runs nearly always; its CPU is interrupted for its registers, and it goes on. */
 static void test_who_runs(void **state)
 {
     (void)state;
     open_view();
-    cpu_set_t all;
-    cpu_set_t here;
-    cpu_set_t there;
-    find_cpus(&all, &here, &there);
+    cpu_set_t there = second_cpu();
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setaffinity_np(&attributes, sizeof(there), &there);
@@ -416,93 +409,49 @@ static void test_who_runs(void **state)
     thread->stack =
         (struct extent){.start_avma = stack_words[0] - (1 << 14), .end_avma = stack_words[0] + 2 * sizeof(uint64_t)};
     uint64_t count = 0;
-    unsigned displaced = 0;
-    unsigned went_on = 0; /* displaced again at once it may not have come far */
+    unsigned interrupted = 0;
+    unsigned went_on = 0; /* interrupted again at once it may not have come far */
     struct told told;
     uint64_t until_ns = clock_now_ns() + LONG_NS;
-    for (int tries = 0; displaced < DISPLACED && clock_now_ns() < until_ns; tries++) {
-        view.spins = tries % 2;
+    while (interrupted < INTERRUPTED && clock_now_ns() < until_ns) {
         kernelview_read(&view, &thread, 1, &told);
         assert_true(told.is_known);
         usleep(100);
-        if (!told.has_registers || !told.times.ended_ns || told.registers.value[REGISTER_RBX] != 0x1111)
+        if (!told.has_registers || !told.interruption.ended_ns || told.registers.value[REGISTER_RBX] != 0x1111)
             continue;
         assert_numbers(&told);
         assert_int_equal(word_at(&told, stack_words[0]), 0x6d61726b);
         assert_true(word_at(&told, stack_words[0] + 8) >= count);
         went_on += word_at(&told, stack_words[0] + 8) > count;
         assert_true(CPU_ISSET((size_t)told.stat.processor, &there));
-        assert_true(told.times.asked_ns <= told.times.began_ns && told.times.began_ns < told.times.ended_ns);
+        assert_true(told.is_on_cpu && told.interruption.asked_ns <= told.interruption.began_ns &&
+                    told.interruption.began_ns < told.interruption.ended_ns);
         count = word_at(&told, stack_words[0] + 8);
-        displaced++;
+        interrupted++;
     }
-    assert_int_equal(displaced, DISPLACED);
-    assert_true(went_on > DISPLACED / 2);
-    /* Workers keep to the CPUs that we may use. */
-    kernelview_deinit(&view);
-    view.is_wanted = true;
-    open_view();
-    assert_int_equal(sched_setaffinity(0, sizeof(here), &here), 0);
-    for (int tries = 0; tries < 100; tries++) {
-        kernelview_read(&view, &thread, 1, &told);
-        assert_int_equal(told.times.ended_ns, 0);
-        usleep(100);
-    }
-    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+    assert_int_equal(interrupted, INTERRUPTED);
+    assert_true(went_on > INTERRUPTED / 2);
     has_end = true;
     pthread_join(spinner, NULL);
     targets_deinit(&targets);
 }
 
-/* An answer stays as it is until the next round: another thread on the same CPU is not asked about meanwhile. */
-static void test_once_in_a_round(void **state)
+/* A CPU that is not there, or runs something else: nothing is told. */
+static void test_not_there(void **state)
 {
     (void)state;
     open_view();
-    cpu_set_t all;
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    int cpu = (int)next_cpu(&all, 0);
-    struct cpuworkers *workers = cpuworkers_new(view.bpflook);
-    struct cpuworkers_times times;
-    assert_non_null(workers);
-    bool is_done = false;
-    for (uint64_t until_ns = clock_now_ns() + LONG_NS; !is_done && clock_now_ns() < until_ns;) {
-        const unsigned char *stack;
-        cpuworkers_begin_round(workers);
-        struct bpf_look *look = cpuworkers_slot(workers, cpu, &stack);
-        if (!look) { /* the first time a worker is only made; or it is still at work */
-            usleep(100);
-            continue;
-        }
-        *look = (struct bpf_look){.tid = (unsigned)getpid()};
-        cpuworkers_ask(workers, cpu);
-        cpuworkers_wait(workers, false);
-        is_done = cpuworkers_done(workers, cpu, &times);
-        assert_null(cpuworkers_slot(workers, cpu, &stack));
-        assert_true(!is_done || look->is_there);
-    }
-    assert_true(is_done);
-    cpuworkers_free(workers);
-}
-
-static void test_no_such_cpu(void **state)
-{
-    (void)state;
-    open_view();
-    const unsigned char *stack;
-    struct cpuworkers *workers = cpuworkers_new(view.bpflook);
-    struct cpuworkers_times times;
-    assert_non_null(workers);
-    cpuworkers_begin_round(workers);
-    assert_null(cpuworkers_slot(workers, -1, &stack));
-    assert_null(cpuworkers_slot(workers, CPU_SETSIZE, &stack));
-    assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
-    assert_null(cpuworkers_slot(workers, CPU_SETSIZE - 1, &stack));
-    assert_false(cpuworkers_done(workers, 0, &times));
-    cpuworkers_wait(workers, true); /* for nobody */
-    cpuworkers_wait(workers, false);
-    cpuworkers_free(workers);
-    cpuworkers_free(NULL);
+    struct sleeper sleeper;
+    begin_sleeper(&sleeper);
+    struct bpf_look *look = bpflook_slot(view.bpflook, 0);
+    assert_false(bpflook_read_running(view.bpflook, 0, CPU_SETSIZE));
+    assert_false(bpflook_read_running(view.bpflook, 0, -1));
+    *look = (struct bpf_look){.tid = (unsigned)sleeper.child.pid};
+    assert_true(bpflook_read_running(view.bpflook, 0, 0));
+    assert_false(look->is_there);
+    assert_false(look->has_registers);
+    child_end(&sleeper.child);
+    targets_deinit(&sleeper.targets);
 }
 
 static void test_shut(void **state)
@@ -537,8 +486,7 @@ int main(void)
         cmocka_unit_test(test_sleeper),
         cmocka_unit_test(test_who_waits_for_a_cpu),
         cmocka_unit_test(test_who_runs),
-        cmocka_unit_test(test_once_in_a_round),
-        cmocka_unit_test(test_no_such_cpu),
+        cmocka_unit_test(test_not_there),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernelview_deinit(&view);

@@ -52,6 +52,20 @@ static uint64_t impossible(uint64_t tick)
     return NS_PER_SEC;
 }
 
+/* The clocks of its parts are read one after the other, so a sum may be less than the one before. */
+static void test_cost_falls(void **state)
+{
+    (void)state;
+    struct overhead overhead;
+    overhead_init(&overhead, 0.02);
+    uint64_t cost_ns = NS_PER_SEC;
+    for (uint64_t tick = 0; tick < 10; tick++) {
+        cost_ns -= 1000;
+        assert_int_equal(overhead_stride(&overhead, cost_ns, tick * PERIOD_NS, PERIOD_NS), 1);
+        assert_true(overhead_used(&overhead, cost_ns, tick * PERIOD_NS) == 0);
+    }
+}
+
 static void test_no_limit(void **state)
 {
     (void)state;
@@ -106,8 +120,9 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_limit), cmocka_unit_test(test_within), cmocka_unit_test(test_dear),
-        cmocka_unit_test(test_uneven),   cmocka_unit_test(test_rising), cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_no_limit),   cmocka_unit_test(test_cost_falls), cmocka_unit_test(test_within),
+        cmocka_unit_test(test_dear),       cmocka_unit_test(test_uneven),     cmocka_unit_test(test_rising),
+        cmocka_unit_test(test_impossible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

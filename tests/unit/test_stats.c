@@ -143,8 +143,8 @@ static void run_fill(struct run *run)
     };
     run->pipeline.unwind_ns = 777;
     run->tracer.stops = 1975;
-    histogram_add(&run->capture.displaced_ns, 7);
-    histogram_add(&run->capture.displaced_ns, 9);
+    histogram_add(&run->capture.interrupted_ns, 7);
+    histogram_add(&run->capture.interrupted_ns, 9);
     run->tracer.eintr_restarted = 12;
     run->pipeline.unstopped = 13;
     run->pipeline.inferred = 14;
@@ -180,9 +180,9 @@ static void test_json(void **state)
     expect_number(text.data, "threads_vanished", 4);
     expect_number(text.data, "threads_unsampled", 1);
     expect_number(text.data, "stops", 1975);
-    expect_number(text.data, "displaced", 2);
+    expect_number(text.data, "interrupted", 2);
     assert_non_null(
-        strstr(text.data, "\"displaced_ns\": {\"p50\": 7, \"p90\": 9, \"p99\": 9, \"max\": 9, \"sum\": 16}"));
+        strstr(text.data, "\"interrupted_ns\": {\"p50\": 7, \"p90\": 9, \"p99\": 9, \"max\": 9, \"sum\": 16}"));
     expect_number(text.data, "eintr_restarted", 12);
     expect_number(text.data, "signals_forwarded", 11);
     expect_number(text.data, "cpu_ns_target", 19010000000);

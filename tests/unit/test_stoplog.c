@@ -16,7 +16,7 @@ static struct stop stop_number(uint64_t number)
                          .asked_ns = number,
                          .arrived_ns = number + UINT64_C(1000000000000),
                          .released_ns = UINT64_MAX - number,
-                         .is_displaced = number % 3 == 0};
+                         .is_interruption = number % 3 == 0};
 }
 
 static void add(struct stoplog *log, uint64_t count)
@@ -37,7 +37,7 @@ static uint64_t count_lines(FILE *file)
         struct stop stop = stop_number(count);
         snprintf(wanted, sizeof(wanted), "%d %llu %llu %llu %s\n", (int)stop.tid, (unsigned long long)stop.asked_ns,
                  (unsigned long long)stop.arrived_ns, (unsigned long long)stop.released_ns,
-                 count % 3 ? "stopped" : "displaced");
+                 count % 3 ? "stopped" : "interrupted");
         assert_string_equal(line, wanted);
     }
     return count;
