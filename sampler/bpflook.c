@@ -18,9 +18,12 @@ BPFOBJECT_INCLUDE(bpflook_object, SAMPLER_BPF_LOOK_OBJECT);
 
 enum { LOOK, READ_RUNNING, PROGRAMS };
 
-/* The niceness of the thread that loads: on a busy CPU its 25 ms come in turns of some milliseconds within 150 ms, and
- * not in one piece; at 19 it would not be done for seconds. */
-enum { LESS_URGENT = 5 };
+/*
+ * The niceness of the thread that loads: on a busy CPU its 25 ms come in turns of some milliseconds within 150 ms, and
+ * not in one piece. Where hundreds want each CPU it would not be done for many seconds, and everybody has to wait so
+ * long there that one piece does not matter.
+ */
+enum { LESS_URGENT = 5, MORE_URGENT = -10 };
 
 enum loading { LOADING, LOADED, FAILED, ABANDONED };
 
@@ -28,7 +31,8 @@ struct bpflook {
     pthread_t thread;
     _Atomic enum loading loading;
     atomic_uint_fast64_t load_ns; /* 0: not over yet */
-    clockid_t clock;              /* of the thread */
+    _Atomic pid_t tid;            /* of the thread; 0: has not begun */
+    clockid_t clock;              /* its */
     bool has_clock;
     struct bpf_object *object;
     int program_fds[PROGRAMS];
@@ -95,8 +99,8 @@ static void *load_thread(void *context)
 {
     struct bpflook *bpflook = context;
     pthread_setname_np(pthread_self(), "bpf-load");
-    setpriority(PRIO_PROCESS, 0,
-                LESS_URGENT); /* of this thread alone (setpriority(2), "C library/kernel differences") */
+    bpflook->tid = gettid();
+    setpriority(PRIO_PROCESS, 0, LESS_URGENT); /* of this thread alone, against POSIX */
     enum loading before = LOADING;
     bool is_loaded = load(bpflook);
     bpflook->load_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -115,6 +119,13 @@ struct bpflook *bpflook_start(void)
     if (bpflook)
         bpflook->has_clock = pthread_getcpuclockid(bpflook->thread, &bpflook->clock) == 0;
     return bpflook;
+}
+
+void bpflook_hurry(struct bpflook *bpflook)
+{
+    pid_t tid = bpflook->tid;
+    if (tid && bpflook->loading == LOADING)
+        setpriority(PRIO_PROCESS, (id_t)tid, MORE_URGENT);
 }
 
 void bpflook_free(struct bpflook *bpflook)

@@ -21,6 +21,8 @@ struct bpflook;
 
 /* Begins to load the program, in a thread of its own: that takes some 20 ms. NULL: not built, or no memory. */
 struct bpflook *bpflook_start(void);
+void bpflook_hurry(
+    struct bpflook *bpflook); /* loading has taken long: let it get CPU time before others, if permitted */
 void bpflook_free(struct bpflook *bpflook); /* does not wait for the end of loading */
 
 /* Loading has ended: true if with success. Before that nothing may be asked. */

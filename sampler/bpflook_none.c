@@ -7,6 +7,11 @@ struct bpflook *bpflook_start(void)
     return NULL;
 }
 
+void bpflook_hurry(struct bpflook *bpflook)
+{
+    (void)bpflook;
+}
+
 void bpflook_free(struct bpflook *bpflook)
 {
     (void)bpflook;

@@ -6,10 +6,15 @@
 
 #include <string.h>
 
+/* So long loading takes on a busy machine, at most. */
+#define PATIENCE_NS NS_PER_SEC
+
 void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns)
 {
     if (!view->first_tick_ns)
         view->first_tick_ns = now_ns;
+    if (view->bpflook && !bpflook_is_ready(view->bpflook) && now_ns - view->first_tick_ns > PATIENCE_NS)
+        bpflook_hurry(view->bpflook);
     if (!view->is_wanted || now_ns - view->first_tick_ns < view->delay_ns)
         return;
     view->is_wanted = false;
