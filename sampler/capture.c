@@ -238,6 +238,12 @@ void capture_resume(struct capture *capture)
 #define LONG_RUN_NS      (300 * NS_PER_MS)
 #define UNKNOWN_DELAY_NS (100 * NS_PER_MS)
 
+/*
+ * A program that has long been running is sampled when they are there: until then threads would be stopped, and the
+ * loading would wait for a CPU beside them.
+ */
+#define OPEN_PATIENCE_NS (300 * NS_PER_MS)
+
 static bool may_last(const struct options *options)
 {
     return !options->duration_ns || options->duration_ns >= LONG_RUN_NS;
@@ -298,6 +304,8 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t seed = hash_pair(clock_now_ns(), (uint64_t)getpid());
     watch_init(&capture->watch, sideband, options->children, seed);
+    if (!launched)
+        kernelview_open(&capture->view, OPEN_PATIENCE_NS);
     int error =
         capture->wake_fd < 0 || capture->rest_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
     if (!error)

@@ -6,6 +6,25 @@
 
 #include <string.h>
 
+static void start_loading(struct kernelview *view)
+{
+    view->is_wanted = false;
+    view->bpflook = bpflook_start();
+}
+
+static bool is_loading(const struct kernelview *view)
+{
+    return view->bpflook && !bpflook_is_ready(view->bpflook) && !bpflook_has_failed(view->bpflook);
+}
+
+void kernelview_open(struct kernelview *view, uint64_t patience_ns)
+{
+    if (view->is_wanted)
+        start_loading(view);
+    for (uint64_t until_ns = clock_now_ns() + patience_ns; is_loading(view) && clock_now_ns() < until_ns;)
+        clock_sleep_until(clock_now_ns() + NS_PER_MS);
+}
+
 /* So long loading takes on a busy machine, at most. */
 #define PATIENCE_NS NS_PER_SEC
 
@@ -13,12 +32,11 @@ void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns)
 {
     if (!view->first_tick_ns)
         view->first_tick_ns = now_ns;
-    if (view->bpflook && !bpflook_is_ready(view->bpflook) && now_ns - view->first_tick_ns > PATIENCE_NS)
+    if (is_loading(view) && now_ns - view->first_tick_ns > PATIENCE_NS)
         bpflook_hurry(view->bpflook);
     if (!view->is_wanted || now_ns - view->first_tick_ns < view->delay_ns)
         return;
-    view->is_wanted = false;
-    view->bpflook = bpflook_start();
+    start_loading(view);
 }
 
 void kernelview_deinit(struct kernelview *view)

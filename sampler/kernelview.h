@@ -50,7 +50,10 @@ struct told {
     struct interruption interruption; /* all 0: it was on no CPU */
 };
 
-void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns);
+/* Loads the program now, if it is wanted, and waits until that is over, but no longer than this. */
+void kernelview_open(struct kernelview *view, uint64_t patience_ns);
+
+void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns); /* else it is loaded while ticks are taken */
 void kernelview_deinit(struct kernelview *view);
 
 uint64_t kernelview_load_ns(const struct kernelview *view); /* CPU time of loading the program, so far */

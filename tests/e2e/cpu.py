@@ -80,7 +80,7 @@ class Sleepers(harness.Case):
         self.assertEqual(stats["samples_truncated"], 0)
 
     def test_wall_mode_with_frame_pointers(self):
-        """Some of these stacks need rbp, which only a stop tells: it is inferred, and nobody who sleeps is stopped for it."""
+        """Some of these stacks need rbp, which only a stop tells, or BPF: it is inferred, and nobody who sleeps is stopped for it."""
         with Target("sleepers_fp", 2.5) as target:
             profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5")
             harness.assert_healthy(target.pid)
@@ -92,11 +92,12 @@ class Sleepers(harness.Case):
         self.assertEqual(whole, profile.count(lambda stack: stack[0] != "sleepers_fp"), profile)
         self.assertEqual(stats["samples_truncated"], 0)
         self.assertGreaterEqual(stats["unstopped"], 0.98 * whole)
-        self.assertGreaterEqual(stats["inferred"], 2 * stats["ticks"])
+        if harness.BPF == "off":
+            self.assertGreaterEqual(stats["inferred"], 2 * stats["ticks"])
         self.assertEqual(stats["eintr_restarted"], 0)
 
     def open_frames(self, bpf):
-        """Frames of a size that is known at run time only: after one sample that says that it is cut, these stacks are whole."""
+        """Frames of a size that is known at run time only: these stacks are whole, without BPF after one sample that says that it is cut."""
         with Target("sleepframes_fp", "open", 2.5) as target:
             profile, stats, _ = self.attach(target.pid, "-m", "wall", "-r", "100", "-d", "1.5", "--bpf", bpf)
             harness.assert_healthy(target.pid)
@@ -106,7 +107,8 @@ class Sleepers(harness.Case):
         whole = profile.count(lambda stack: "blocker_main" in stack and "[truncated]" not in stack)
         cut = profile.count(lambda stack: stack[1] == "[truncated]")
         self.assertEqual(whole + cut, profile.count(lambda stack: stack[0] != "sleepframes_fp"), profile)
-        self.assertGreaterEqual(cut, 2)
+        if bpf == "off":
+            self.assertGreaterEqual(cut, 2)
         # What is taken before the first one was looked at is cut too.
         self.assertLessEqual(cut, 0.1 * whole, profile)
         self.assertGreaterEqual(stats["unstopped"], 0.9 * whole)

@@ -20,11 +20,7 @@ static struct kernelview view = {.is_wanted = true};
 /* Loads once, for all tests. Skips where it is not built, not permitted, or not in this kernel. */
 static struct kernelview *open_view(void)
 {
-    kernelview_begin_tick(&view, 1);
-    if (!view.bpflook)
-        skip();
-    while (!kernelview_is_open(&view) && !bpflook_has_failed(view.bpflook))
-        usleep(1000);
+    kernelview_open(&view, LONG_NS);
     if (!kernelview_is_open(&view))
         skip();
     return &view;
@@ -463,6 +459,7 @@ static void test_shut(void **state)
     struct thread thread = {.tid = (pid_t)getpid()};
     struct thread *threads[] = {&thread};
     struct told told = {.is_known = true};
+    kernelview_open(&shut, LONG_NS);
     kernelview_begin_tick(&shut, 1);
     assert_null(shut.bpflook);
     struct kernelview late = {.is_wanted = true, .delay_ns = 100};
