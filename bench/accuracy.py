@@ -92,7 +92,8 @@ def under_gperftools(command, rate, directory):
     environment = {**os.environ, "LD_PRELOAD": PROFILER, "CPUPROFILE": path, "CPUPROFILE_FREQUENCY": str(rate)}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, env=environment)
     text = subprocess.run(["google-pprof", "--text", "--nodefraction=0", "--edgefraction=0", command[0], path], capture_output=True, text=True, check=True).stdout
-    samples = int(re.search(r"Total: ([0-9]+) samples", text)[1])
+    found = re.search(r"Total: ([0-9]+) samples", text)
+    samples = int(found[1]) if found else 0  # it says so of none: "No nodes to print"
     by_function = {match[2]: int(match[1]) for match in re.finditer(r"([0-9]+)\s+[0-9.]+% (work_[0-9])$", text, re.M)}
     return last_json(done.stdout), Seen(samples * 1e9 / rate, samples, by_function)
 
