@@ -34,9 +34,8 @@ void kernelview_begin_tick(struct kernelview *view, uint64_t now_ns)
         view->first_tick_ns = now_ns;
     if (is_loading(view) && now_ns - view->first_tick_ns > PATIENCE_NS)
         bpflook_hurry(view->bpflook);
-    if (!view->is_wanted || now_ns - view->first_tick_ns < view->delay_ns)
-        return;
-    start_loading(view);
+    if (view->is_wanted && now_ns - view->first_tick_ns >= view->delay_ns)
+        start_loading(view);
 }
 
 void kernelview_deinit(struct kernelview *view)
@@ -254,9 +253,7 @@ void kernelview_read(struct kernelview *view, struct thread *const *threads, siz
     size_t slots[KERNELVIEW_BATCH] = {0};
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
-    if (!kernelview_is_open(view))
-        return;
-    if (!read_batch(view, threads, count, slots, ret))
+    if (!kernelview_is_open(view) || !read_batch(view, threads, count, slots, ret))
         return;
     interrupt(view, threads, slots, count, ret);
     read_again(view, threads, slots, count, ret);

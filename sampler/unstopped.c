@@ -173,14 +173,17 @@ static void keep(struct flights *flights, struct thread *thread)
     flights->kept_from += thread->counted_tick;
 }
 
-/* The stack that came with the registers, or what is there now if the thread has not run since. */
+/*
+ * The stack that came with the registers, or what is there now if the thread has not run since. Of one that is on a CPU
+ * the counters cannot say that: they stay as they are until the scheduler's next tick.
+ */
 static bool take_told_stack(const struct thread *thread, const struct told *told, struct item *item)
 {
     uint64_t sp_avma = told->registers.value[REGISTER_RSP];
     const struct extent *extent = address_map_extent(item->map, sp_avma);
     item->registers = told->registers;
     if (!extent || told->stack_bytes == 0 || told->stack_bytes > item->buffer_bytes)
-        return copy_stack(thread, sp_avma, item) && has_not_run_since(thread, &told->counters);
+        return !told->is_on_cpu && copy_stack(thread, sp_avma, item) && has_not_run_since(thread, &told->counters);
     memcpy(item->buffer, told->stack, told->stack_bytes);
     item->stack = *extent;
     uint64_t size = extent->end_avma - told->stack_avma; /* what comes behind is something else */

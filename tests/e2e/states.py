@@ -147,6 +147,7 @@ class Gap(harness.Case):
             self.assertAlmostEqual(stats["ticks"] + stats["ticks_missed"], 100 * stats["wall_ns"] / 1e9, delta=2)
             self.assertAlmostEqual(stats["ticks_in_gaps"], 100, delta=12)
             self.assertIn("s without a tick", result.err)
+            self.assertIn(f"{stats['ticks_missed']} missed", result.err)
             total = harness.read_profile(self.path("profile")).total
             self.assertAlmostEqual(total, stats["wall_ns"] - stats["ticks_in_gaps"] * 1e7, delta=1e8)
             harness.assert_healthy(target.pid)

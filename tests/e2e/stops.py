@@ -67,6 +67,16 @@ class Log(harness.Case):
                     self.assertGreater(stats["unstopped"], stats["samples"] / 2)
                 harness.assert_healthy(target.pid)
 
+    def test_too_deep(self):
+        """A stack that has no room where it is read in the interrupt is not read a moment later, when its thread is elsewhere: that takes a stop."""
+        with Target("recurse", 6000) as target:
+            profile, stats, _ = self.attach(target.pid, "-r", "200", "-d", "1", "--bpf", "auto", "--stop-log", self.path("stops"))
+            self.check(stats)
+            self.assertGreater(stats["stops"], 0)
+            self.assertLess(stats["interrupted"], stats["stops"] / 10)  # as long as less of it is copied
+            self.assertEqual(profile.containing("recurse_leaf"), profile.total, profile)
+            harness.assert_healthy(target.pid)
+
     def test_file(self):
         """There when the run is over, under its name only, and a file like any other; without a stop it is empty."""
         mask = os.umask(0o027)
