@@ -63,7 +63,8 @@ static bool tells_of_us(struct bpflook *bpflook)
 {
     struct bpf_look *own = bpflook_slot(bpflook, 0);
     own->tid = (unsigned)gettid();
-    return bpflook_ask(bpflook, 0, 1) && own->is_there && own->is_on_cpu && bpflook_state(own) == 'R';
+    own->wants = BPF_LOOK_COUNTERS;
+    return bpflook_ask(bpflook, 1) && own->is_there && own->is_on_cpu && bpflook_state(own) == 'R';
 }
 
 static struct bpf_object *load_with(struct bpflook *bpflook, const char *look)
@@ -171,9 +172,9 @@ const unsigned char *bpflook_stack(const struct bpflook *bpflook, size_t index)
     return bpflook->stacks[index].bytes;
 }
 
-bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count)
+bool bpflook_ask(struct bpflook *bpflook, size_t count)
 {
-    struct bpf_look_request request = {.first = (unsigned)first, .count = (unsigned)count};
+    struct bpf_look_request request = {.count = (unsigned)count};
     LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &request, .ctx_size_in = sizeof(request));
     return bpf_prog_test_run_opts(bpflook->program_fds[LOOK], &options) == 0;
 }

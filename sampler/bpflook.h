@@ -34,9 +34,8 @@ uint64_t bpflook_load_ns(const struct bpflook *bpflook); /* CPU time of loading 
 struct bpf_look *bpflook_slot(struct bpflook *bpflook, size_t index);
 const unsigned char *bpflook_stack(const struct bpflook *bpflook, size_t index);
 
-/* Asks for `count` slots. Any thread, as long as each slot is one thread's. false: the kernel says no; nothing is told.
- */
-bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count);
+/* Asks for those of the first `count` slots that want something. false: the kernel says no; nothing is told. */
+bool bpflook_ask(struct bpflook *bpflook, size_t count);
 
 /*
  * Interrupts that CPU for some microseconds, to read the thread that runs there, if it is the slot's (`tid` is its

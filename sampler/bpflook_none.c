@@ -49,10 +49,9 @@ const unsigned char *bpflook_stack(const struct bpflook *bpflook, size_t index)
     return NULL;
 }
 
-bool bpflook_ask(struct bpflook *bpflook, size_t first, size_t count)
+bool bpflook_ask(struct bpflook *bpflook, size_t count)
 {
     (void)bpflook;
-    (void)first;
     (void)count;
     return false;
 }

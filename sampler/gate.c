@@ -47,7 +47,7 @@ static bool read_hot(struct process *process, struct kernelview *view, uint64_t 
     *ret_run_ns = 0;
     for (size_t i = 0; i < process->hot_count; i++)
         process->threads[i]->has_fresh = false;
-    kernelview_look(view, process->threads, process->hot_count, now_ns);
+    kernelview_look(view, process->threads, process->hot_count, now_ns, KERNELVIEW_READS_NOBODY);
     for (size_t i = 0; i < process->hot_count; i++) {
         struct thread *thread = process->threads[i];
         if (!thread->has_fresh && thread_read_schedstat(thread, &thread->fresh) < 0)

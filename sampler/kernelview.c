@@ -95,21 +95,47 @@ static bool is_of(const struct bpf_look *look, struct thread *thread)
     return thread->began_ns == look->began_ns;
 }
 
-static void look_at_batch(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns)
+static void ask_for(struct bpf_look *look, const struct thread *thread, enum bpf_look_wants wants)
+{
+    look->tid = (unsigned)thread->tid;
+    look->wants = wants;
+    look->known_run_ns = thread->last.run_ns;
+    look->known_slices = thread->last.slices;
+    look->stack_start_avma = thread->stack.start_avma;
+    look->stack_end_avma = thread->stack.end_avma;
+    look->handler_avma = thread->shared->interrupted_sp_at_avma;
+    look->stack_top_avma = thread->shared->top_avma;
+    look->stack_limit_avma = stackcopy_end(0, thread->shared->top_avma, thread->stack.end_avma);
+    look->red_zone_bytes = (unsigned)capture_arch.red_zone_bytes;
+    size_t copy_bytes = thread->shared->copy_bytes;
+    look->stack_bytes = copy_bytes < UINT32_MAX ? (unsigned)copy_bytes : UINT32_MAX;
+}
+
+static enum bpf_look_wants wants_of(const struct thread *thread, enum kernelview_reads reads)
+{
+    if (reads == KERNELVIEW_READS_NOBODY || !thread->is_wanted)
+        return BPF_LOOK_COUNTERS;
+    if (reads == KERNELVIEW_READS_RUNNABLE)
+        return BPF_LOOK_REGISTERS_IF_RUNNABLE;
+    return thread->is_kept ? BPF_LOOK_REGISTERS_IF_MOVED : BPF_LOOK_REGISTERS;
+}
+
+static void look_at_batch(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns,
+                          enum kernelview_reads reads)
 {
     view->looked_ns = now_ns;
-    for (size_t i = 0; i < count; i++) {
-        struct bpf_look *look = bpflook_slot(view->bpflook, i);
-        look->tid = (unsigned)threads[i]->tid;
-        look->wants_registers = 0;
-    }
-    if (!bpflook_ask(view->bpflook, 0, count))
+    memset(view->looked_at, 0, sizeof(view->looked_at));
+    for (size_t i = 0; i < count; i++)
+        ask_for(bpflook_slot(view->bpflook, i), threads[i], wants_of(threads[i], reads));
+    if (!bpflook_ask(view->bpflook, count))
         return;
     for (size_t i = 0; i < count; i++) {
         const struct bpf_look *look = bpflook_slot(view->bpflook, i);
         struct thread *thread = threads[i];
         if (!is_of(look, thread))
             continue;
+        view->looked_at[i] = thread;
+        thread->told_slot = i;
         thread->fresh = counters_of(look);
         thread->has_fresh = true;
         thread->told_stat = stat_of(look);
@@ -120,10 +146,11 @@ static void look_at_batch(struct kernelview *view, struct thread *const *threads
     }
 }
 
-void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns)
+void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns,
+                     enum kernelview_reads reads)
 {
     for (size_t i = 0; i < count && kernelview_is_open(view); i += KERNELVIEW_BATCH)
-        look_at_batch(view, threads + i, count - i < KERNELVIEW_BATCH ? count - i : KERNELVIEW_BATCH, now_ns);
+        look_at_batch(view, threads + i, count - i < KERNELVIEW_BATCH ? count - i : KERNELVIEW_BATCH, now_ns, reads);
 }
 
 /* A signal handler's own stack leads to another one, which is not copied. */
@@ -137,20 +164,6 @@ static bool is_on_stack(const struct bpf_look *look)
 {
     uint64_t sp_avma = look->words[BPF_REGISTERS_SP];
     return look->stack_start_avma <= sp_avma && sp_avma < look->stack_end_avma;
-}
-
-static void ask_for_stack(struct bpf_look *look, const struct thread *thread)
-{
-    look->tid = (unsigned)thread->tid;
-    look->wants_registers = 1;
-    look->stack_start_avma = thread->stack.start_avma;
-    look->stack_end_avma = thread->stack.end_avma;
-    look->handler_avma = thread->shared->interrupted_sp_at_avma;
-    look->stack_top_avma = thread->shared->top_avma;
-    look->stack_limit_avma = stackcopy_end(0, thread->shared->top_avma, thread->stack.end_avma);
-    look->red_zone_bytes = (unsigned)capture_arch.red_zone_bytes;
-    size_t copy_bytes = thread->shared->copy_bytes;
-    look->stack_bytes = copy_bytes < UINT32_MAX ? (unsigned)copy_bytes : UINT32_MAX;
 }
 
 /* What the slot says of the thread; nothing, if it is of another one. */
@@ -185,7 +198,7 @@ static void interrupt(struct kernelview *view, struct thread *const *threads, co
             continue;
         struct bpf_look *look = bpflook_slot(view->bpflook, slots[i]);
         uint64_t asked_ns = clock_now_ns();
-        ask_for_stack(look, thread);
+        ask_for(look, thread, BPF_LOOK_REGISTERS);
         look->tid = thread->first_tid;
         if (!bpflook_read_running(view->bpflook, slots[i], told[i].stat.processor) || !look->has_registers)
             continue;
@@ -198,63 +211,87 @@ static void interrupt(struct kernelview *view, struct thread *const *threads, co
     }
 }
 
+/* Asks for those that are marked, at once, and unmarks them. */
+static void read_marked(struct kernelview *view, struct thread *const *threads, const size_t *slots, size_t count,
+                        bool *marks, struct told *told)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!marks[i])
+            continue;
+        ask_for(bpflook_slot(view->bpflook, slots[i]), threads[i], BPF_LOOK_REGISTERS);
+        if (end <= slots[i])
+            end = slots[i] + 1;
+    }
+    bool is_told = end && bpflook_ask(view->bpflook, end);
+    for (size_t i = 0; i < count; i++) {
+        if (marks[i] && is_told)
+            told[i] =
+                told_of(bpflook_slot(view->bpflook, slots[i]), bpflook_stack(view->bpflook, slots[i]), threads[i]);
+        marks[i] = false;
+    }
+}
+
 /* Nothing is known of it that makes a sample; it may have run, or begun to, while it was looked at. */
 static bool is_unread(const struct told *told)
 {
     return told->is_known && !told->has_registers && !procfs_stat_is_ending(&told->stat);
 }
 
-static void read_again(struct kernelview *view, struct thread *const *threads, const size_t *slots, size_t count,
-                       struct told *told)
+static bool is_in_its_slot(const struct kernelview *view, const struct thread *thread)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (!is_unread(&told[i]))
-            continue;
-        struct bpf_look *look = bpflook_slot(view->bpflook, slots[i]);
-        ask_for_stack(look, threads[i]);
-        if (!bpflook_ask(view->bpflook, slots[i], 1))
-            continue;
-        told[i] = told_of(look, bpflook_stack(view->bpflook, slots[i]), threads[i]);
-    }
-    interrupt(view, threads, slots, count, told);
+    return thread->told_ns == view->looked_ns && view->looked_at[thread->told_slot] == thread;
 }
 
-/* The look at this tick saw it on a CPU: it need not be asked about again before it is interrupted. */
-static bool was_on_cpu(const struct kernelview *view, const struct thread *thread)
+/* Who is in one since the last look has that one, and nobody is in one of these any more. */
+static void give_slots(struct kernelview *view, struct thread *const *threads, size_t count, size_t *ret_slots)
 {
-    return thread->told_ns == view->looked_ns && thread->told_on_cpu;
+    bool is_given[KERNELVIEW_BATCH] = {false};
+    for (size_t i = 0; i < count; i++)
+        if (is_in_its_slot(view, threads[i]))
+            is_given[threads[i]->told_slot] = true;
+    for (size_t i = 0, next = 0; i < count; i++) {
+        if (is_in_its_slot(view, threads[i])) {
+            ret_slots[i] = threads[i]->told_slot;
+            continue;
+        }
+        while (is_given[next])
+            next++;
+        ret_slots[i] = next++;
+    }
 }
 
-/* All that are on no CPU, at once. Each has a slot of its own. */
-static bool read_batch(struct kernelview *view, struct thread *const *threads, size_t count, size_t *ret_slots,
-                       struct told *ret)
+/* What the look at this tick told of it. False: no registers, though it was on no CPU. */
+static bool take_look(const struct kernelview *view, struct thread *thread, struct told *ret)
 {
-    size_t asked = 0;
-    size_t last = count;
-    for (size_t i = 0; i < count; i++) {
-        bool runs = was_on_cpu(view, threads[i]);
-        ret_slots[i] = runs ? --last : asked++;
-        ret[i] = (struct told){.is_known = runs, .is_on_cpu = runs, .stat = threads[i]->told_stat};
-        if (!runs)
-            ask_for_stack(bpflook_slot(view->bpflook, ret_slots[i]), threads[i]);
-    }
-    if (asked && !bpflook_ask(view->bpflook, 0, asked))
+    const struct bpf_look *look = bpflook_slot(view->bpflook, thread->told_slot);
+    *ret = (struct told){.is_known = false};
+    if (thread->told_ns != view->looked_ns)
         return false;
-    for (size_t i = 0; i < count; i++) {
-        const struct bpf_look *look = bpflook_slot(view->bpflook, ret_slots[i]);
-        if (!ret[i].is_known)
-            ret[i] = told_of(look, bpflook_stack(view->bpflook, ret_slots[i]), threads[i]);
-    }
-    return true;
+    if (is_in_its_slot(view, thread) && look->has_registers)
+        *ret = told_of(look, bpflook_stack(view->bpflook, thread->told_slot), thread);
+    else if (thread->told_on_cpu)
+        *ret = (struct told){.is_known = true, .is_on_cpu = true, .stat = thread->told_stat};
+    return ret->is_known;
 }
 
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
 {
     size_t slots[KERNELVIEW_BATCH] = {0};
+    bool marks[KERNELVIEW_BATCH];
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
-    if (!kernelview_is_open(view) || !read_batch(view, threads, count, slots, ret))
+    if (!kernelview_is_open(view))
         return;
+    give_slots(view, threads, count, slots);
+    for (size_t i = 0; i < count; i++)
+        marks[i] = !take_look(view, threads[i], &ret[i]);
+    for (size_t i = 0; i < count; i++)
+        view->looked_at[slots[i]] = NULL;
+    read_marked(view, threads, slots, count, marks, ret);
     interrupt(view, threads, slots, count, ret);
-    read_again(view, threads, slots, count, ret);
+    for (size_t i = 0; i < count; i++)
+        marks[i] = is_unread(&ret[i]);
+    read_marked(view, threads, slots, count, marks, ret);
+    interrupt(view, threads, slots, count, ret);
 }

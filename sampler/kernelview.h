@@ -22,8 +22,18 @@ struct kernelview {
     uint64_t delay_ns; /* from the first tick to the loading of the program */
 
     uint64_t first_tick_ns;
-    uint64_t looked_ns;      /* the tick of the last look */
     struct bpflook *bpflook; /* owned; NULL: not yet, or not any more */
+
+    /* The last look: its tick, and who is in each slot still, as it was then. */
+    uint64_t looked_ns;
+    const struct thread *looked_at[KERNELVIEW_BATCH];
+};
+
+/* Of whom registers and stack are to be told too, if they are on no CPU: it is likely that they will be read. */
+enum kernelview_reads {
+    KERNELVIEW_READS_NOBODY,
+    KERNELVIEW_READS_RUNNABLE,
+    KERNELVIEW_READS_MOVED, /* and those that have no kept sample */
 };
 
 /* When the CPU of a thread was asked for, and from when to when it was about the thread; CLOCK_MONOTONIC. */
@@ -64,9 +74,13 @@ bool kernelview_is_open(const struct kernelview *view); /* something is told; fa
  * Counters and state of these threads, for their next look at the tick of `now_ns`: `fresh` and `told_stat`. Who is
  * gone is left without.
  */
-void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns);
+void kernelview_look(struct kernelview *view, struct thread *const *threads, size_t count, uint64_t now_ns,
+                     enum kernelview_reads reads);
 
-/* Of at most KERNELVIEW_BATCH threads; those that run are interrupted for it. `ret` has as many. */
+/*
+ * Of at most KERNELVIEW_BATCH threads; those that run are interrupted for it. `ret` has as many. Of whom the last look
+ * told registers and stack, these are of then, once.
+ */
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret);
 
 #endif

@@ -209,7 +209,8 @@ static bool consider_threads(struct looks *looks, struct process *process, size_
     for (size_t i = first; i < *end;) {
         struct thread *thread = process->threads[i];
         if ((i - first) % KERNELVIEW_BATCH == 0 && !thread->has_fresh)
-            kernelview_look(looks->view, &process->threads[i], least(KERNELVIEW_BATCH, *end - i), looks->now_ns);
+            kernelview_look(looks->view, &process->threads[i], least(KERNELVIEW_BATCH, *end - i), looks->now_ns,
+                            KERNELVIEW_READS_NOBODY);
         if (consider_thread(looks, thread) == 0) {
             has_moved |= thread->is_cold && !thread->is_settled;
             i++;
@@ -242,11 +243,13 @@ static void look_ahead(struct looks *looks)
             threads[count++] = process->threads[j];
             if (count < KERNELVIEW_BATCH)
                 continue;
-            kernelview_look(looks->view, threads, count, looks->now_ns);
+            kernelview_look(looks->view, threads, count, looks->now_ns, KERNELVIEW_READS_NOBODY);
             count = 0;
         }
     }
-    kernelview_look(looks->view, threads, count, looks->now_ns);
+    /* Only these are still in their slots when it comes to reading. */
+    kernelview_look(looks->view, threads, count, looks->now_ns,
+                    looks->options->mode == MODE_WALL ? KERNELVIEW_READS_MOVED : KERNELVIEW_READS_RUNNABLE);
 }
 
 static void consider_hot(struct looks *looks, struct process *process)

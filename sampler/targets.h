@@ -76,6 +76,7 @@ struct thread {
      * it is known there; 0: not known. */
     struct procfs_stat told_stat;
     bool told_on_cpu;
+    size_t told_slot;
     unsigned first_tid;    /* its number in the first pid namespace */
     uint64_t told_threads; /* how many its process has */
     uint64_t told_ns;

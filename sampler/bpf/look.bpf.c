@@ -12,7 +12,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, TASK_RUNNING = 0 };
 
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
@@ -161,18 +161,34 @@ static __always_inline void tell(struct bpf_look *look, struct task_struct *task
     look->is_there = bpf_probe_read_kernel(look->comm, sizeof(look->comm), task->comm) == 0;
 }
 
-static __always_inline void look_at(__u32 index, struct bpf_look *look, struct task_struct *task)
+static __always_inline int wants_registers(const struct bpf_look *look, unsigned int wants)
+{
+    switch (wants) {
+    case BPF_LOOK_REGISTERS:
+        return 1;
+    case BPF_LOOK_REGISTERS_IF_MOVED:
+        return look->run_ns != look->known_run_ns || look->slices != look->known_slices;
+    case BPF_LOOK_REGISTERS_IF_RUNNABLE:
+        return look->state == TASK_RUNNING;
+    default:
+        return 0;
+    }
+}
+
+static __always_inline void look_at(__u32 index, struct bpf_look *look, unsigned int wants, struct task_struct *task)
 {
     tell(look, task);
-    if (look->wants_registers && task->mm && !look->is_on_cpu)
+    if (!look->is_on_cpu && task->mm && wants_registers(look, wants))
         tell_registers(index, look, task);
 }
 
-static __always_inline struct bpf_look *begin(__u32 index)
+static __always_inline struct bpf_look *begin(__u32 index, unsigned int *ret_wants)
 {
     struct bpf_look *look = bpf_map_lookup_elem(&looks, &index);
-    if (!look)
+    if (!look || look->wants == BPF_LOOK_NOTHING)
         return 0;
+    *ret_wants = look->wants;
+    look->wants = BPF_LOOK_NOTHING;
     look->is_there = 0;
     look->has_registers = 0;
     look->copied_bytes = 0;
@@ -181,28 +197,24 @@ static __always_inline struct bpf_look *begin(__u32 index)
 
 static long look_in_namespace(__u32 index, void *context)
 {
-    __u32 slot = *(const __u32 *)context + index;
-    struct bpf_look *look = begin(slot);
-    if (!look)
-        return 1;
-    struct task_struct *task = bpf_task_from_vpid((int)look->tid);
+    unsigned int wants = 0;
+    struct bpf_look *look = begin(index, &wants);
+    struct task_struct *task = look ? bpf_task_from_vpid((int)look->tid) : 0;
     if (!task)
         return 0;
-    look_at(slot, look, task);
+    look_at(index, look, wants, task);
     bpf_task_release(task);
     return 0;
 }
 
 static long look_in_first_namespace(__u32 index, void *context)
 {
-    __u32 slot = *(const __u32 *)context + index;
-    struct bpf_look *look = begin(slot);
-    if (!look)
-        return 1;
-    struct task_struct *task = bpf_task_from_pid((int)look->tid);
+    unsigned int wants = 0;
+    struct bpf_look *look = begin(index, &wants);
+    struct task_struct *task = look ? bpf_task_from_pid((int)look->tid) : 0;
     if (!task)
         return 0;
-    look_at(slot, look, task);
+    look_at(index, look, wants, task);
     bpf_task_release(task);
     return 0;
 }
@@ -210,16 +222,14 @@ static long look_in_first_namespace(__u32 index, void *context)
 SEC("syscall")
 int look_by_vpid(struct bpf_look_request *request)
 {
-    __u32 first = request->first;
-    bpf_loop(request->count, look_in_namespace, &first, 0);
+    bpf_loop(request->count, look_in_namespace, 0, 0);
     return 0;
 }
 
 SEC("syscall")
 int look_by_pid(struct bpf_look_request *request)
 {
-    __u32 first = request->first;
-    bpf_loop(request->count, look_in_first_namespace, &first, 0);
+    bpf_loop(request->count, look_in_first_namespace, 0, 0);
     return 0;
 }
 
@@ -228,7 +238,8 @@ SEC("raw_tp")
 int read_running(struct bpf_raw_tracepoint_args *arguments)
 {
     __u32 slot = (__u32)arguments->args[0];
-    struct bpf_look *look = begin(slot);
+    unsigned int wants = 0;
+    struct bpf_look *look = begin(slot, &wants);
     if (!look)
         return 0;
     look->began_reading_ns = bpf_ktime_get_ns();

@@ -12,10 +12,20 @@ enum {
     BPF_LOOK_COMM_BYTES = 16 /* TASK_COMM_LEN */
 };
 
+/* Of a thread that is on no CPU, registers and stack too? */
+enum bpf_look_wants {
+    BPF_LOOK_NOTHING, /* the slot stays as it is */
+    BPF_LOOK_COUNTERS,
+    BPF_LOOK_REGISTERS,
+    BPF_LOOK_REGISTERS_IF_MOVED,   /* if the counters are not the known ones */
+    BPF_LOOK_REGISTERS_IF_RUNNABLE /* if it waits for a CPU */
+};
+
 struct bpf_look {
     /* Asked. */
-    unsigned int tid; /* in the pid namespace of who asks; of who is interrupted: in the first one */
-    unsigned int wants_registers;
+    unsigned int tid;   /* in the pid namespace of who asks; of who is interrupted: in the first one */
+    unsigned int wants; /* enum bpf_look_wants; once told, nothing */
+    unsigned long long known_run_ns, known_slices;
     unsigned long long stack_start_avma; /* where the thread's stack is thought to be; none: 0 and 0 */
     unsigned long long stack_end_avma;
     unsigned long long stack_top_avma;   /* if the stack pointer is below this, */
@@ -53,8 +63,7 @@ struct bpf_look_stack {
 
 /* The first program's argument; the second one's is the number of a slot. */
 struct bpf_look_request {
-    unsigned int first;
-    unsigned int count;
+    unsigned int count; /* of slots, from the first one on */
 };
 
 #endif

@@ -72,11 +72,11 @@ static void assert_same_as_files(struct thread *thread)
     struct procfs_stat stat;
     struct procfs_schedstat counters;
     do /* its state is set a little before it leaves its CPU */
-        kernelview_look(&view, &thread, 1, 76);
+        kernelview_look(&view, &thread, 1, 76, KERNELVIEW_READS_NOBODY);
     while (thread->told_on_cpu);
     assert_int_equal(thread_read_stat(thread, &stat), 0);
     assert_int_equal(thread_read_schedstat(thread, &counters), 0);
-    kernelview_look(&view, &thread, 1, 77);
+    kernelview_look(&view, &thread, 1, 77, KERNELVIEW_READS_NOBODY);
     assert_true(thread->has_fresh);
     assert_int_equal(thread->told_ns, 77);
     assert_int_equal(thread->told_stat.state, stat.state);
@@ -107,7 +107,7 @@ static void test_as_in_files(void **state)
     kill(sleeper.child.pid, SIGKILL);
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)sleeper.child.pid, &info, WEXITED | WNOWAIT), 0);
-    kernelview_look(&view, &thread, 1, 78);
+    kernelview_look(&view, &thread, 1, 78, KERNELVIEW_READS_NOBODY);
     assert_int_equal(thread->told_ns, 78);
     assert_int_equal(thread->told_stat.state, 'Z');
     thread->has_fresh = false;
@@ -116,7 +116,7 @@ static void test_as_in_files(void **state)
     assert_true(told.is_known);
     assert_false(told.has_registers); /* it has no memory any more */
     child_end(&sleeper.child);
-    kernelview_look(&view, &thread, 1, 79);
+    kernelview_look(&view, &thread, 1, 79, KERNELVIEW_READS_NOBODY);
     assert_int_equal(thread->told_ns, 78); /* it is gone */
     kernelview_read(&view, &thread, 1, &told);
     assert_false(told.is_known);
@@ -132,10 +132,10 @@ static void test_other_thread(void **state)
     begin_sleeper(&sleeper);
     struct thread *thread = sleeper.thread;
     thread->last.run_ns += 1000000000; /* never seen so little of it */
-    kernelview_look(&view, &thread, 1, 1);
+    kernelview_look(&view, &thread, 1, 1, KERNELVIEW_READS_NOBODY);
     assert_false(thread->has_fresh);
     thread->last.run_ns -= 1000000000;
-    kernelview_look(&view, &thread, 1, 2);
+    kernelview_look(&view, &thread, 1, 2, KERNELVIEW_READS_NOBODY);
     assert_true(thread->has_fresh);
     assert_true(thread->began_ns > 0);
     struct told told;
@@ -444,11 +444,75 @@ static void test_not_there(void **state)
     struct bpf_look *look = bpflook_slot(view.bpflook, 0);
     assert_false(bpflook_read_running(view.bpflook, 0, CPU_SETSIZE));
     assert_false(bpflook_read_running(view.bpflook, 0, -1));
-    *look = (struct bpf_look){.tid = (unsigned)sleeper.child.pid};
+    *look = (struct bpf_look){.tid = (unsigned)sleeper.child.pid, .wants = BPF_LOOK_REGISTERS};
     assert_true(bpflook_read_running(view.bpflook, 0, 0));
     assert_false(look->is_there);
     assert_false(look->has_registers);
     child_end(&sleeper.child);
+    targets_deinit(&sleeper.targets);
+}
+
+/* Of whom registers are likely to be wanted, the look tells them too; they are of then. */
+static void test_read_at_the_look(void **state)
+{
+    (void)state;
+    open_view();
+    struct sleeper sleepers[2];
+    struct thread *threads[2];
+    struct told told[2];
+    for (size_t i = 0; i < 2; i++) {
+        begin_sleeper(&sleepers[i]);
+        threads[i] = sleepers[i].thread;
+        threads[i]->is_wanted = true;
+    }
+    do
+        kernelview_look(&view, threads, 2, 1, KERNELVIEW_READS_NOBODY);
+    while (threads[0]->told_on_cpu || threads[1]->told_on_cpu);
+    for (size_t i = 0; i < 2; i++)
+        threads[i]->last = threads[i]->fresh;
+
+    /* The first one has not moved since its kept sample; it is read when that is asked. */
+    threads[0]->is_kept = true;
+    kernelview_look(&view, threads, 2, 2, KERNELVIEW_READS_MOVED);
+    child_end(&sleepers[1].child);
+    kernelview_read(&view, threads, 2, told);
+    assert_true(told[0].is_known && told[0].has_registers);
+    assert_int_equal(told[0].call, SYS_pause);
+    assert_true(told[1].is_known && told[1].has_registers); /* as the look told */
+    assert_int_equal(told[1].call, SYS_pause);
+    assert_true(told[1].stack_bytes > 0 && told[1].stack != told[0].stack);
+    assert_int_equal(told[1].counters.slices, threads[1]->last.slices);
+    kernelview_read(&view, &threads[1], 1, told);
+    assert_false(told[0].is_known);
+
+    /* It has moved, by what is known of it. Told of it is the look before its end. */
+    threads[0]->last.run_ns--;
+    kernelview_look(&view, threads, 1, 3, KERNELVIEW_READS_MOVED);
+    threads[0]->last.run_ns++;
+    child_end(&sleepers[0].child);
+    struct thread *both[] = {threads[1], threads[0]}; /* each has its own slot, in whatever order */
+    kernelview_read(&view, both, 2, told);
+    assert_false(told[0].is_known);
+    assert_true(told[1].is_known && told[1].has_registers);
+    for (size_t i = 0; i < 2; i++)
+        targets_deinit(&sleepers[i].targets);
+}
+
+/* One that sleeps is not read where only those are wanted that may run. */
+static void test_only_runnable(void **state)
+{
+    (void)state;
+    open_view();
+    struct sleeper sleeper;
+    begin_sleeper(&sleeper);
+    sleeper.thread->is_wanted = true;
+    struct told told;
+    do
+        kernelview_look(&view, &sleeper.thread, 1, 1, KERNELVIEW_READS_RUNNABLE);
+    while (sleeper.thread->told_on_cpu);
+    child_end(&sleeper.child);
+    kernelview_read(&view, &sleeper.thread, 1, &told);
+    assert_false(told.is_known);
     targets_deinit(&sleeper.targets);
 }
 
@@ -468,8 +532,8 @@ static void test_shut(void **state)
     assert_null(late.bpflook);
     assert_false(kernelview_is_open(&shut));
     assert_false(kernelview_is_open(NULL));
-    kernelview_look(&shut, threads, 1, 1);
-    kernelview_look(NULL, threads, 1, 1);
+    kernelview_look(&shut, threads, 1, 1, KERNELVIEW_READS_NOBODY);
+    kernelview_look(NULL, threads, 1, 1, KERNELVIEW_READS_NOBODY);
     assert_false(thread.has_fresh);
     kernelview_read(&shut, threads, 1, &told);
     assert_false(told.is_known);
@@ -486,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_who_waits_for_a_cpu),
         cmocka_unit_test(test_who_runs),
         cmocka_unit_test(test_not_there),
+        cmocka_unit_test(test_read_at_the_look),
+        cmocka_unit_test(test_only_runnable),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernelview_deinit(&view);
