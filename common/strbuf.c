@@ -70,3 +70,10 @@ int strbuf_error(const struct strbuf *buf)
 {
     return buf->error;
 }
+
+void strbuf_make_line(struct strbuf *buf)
+{
+    for (size_t i = 0; i < buf->size; i++)
+        if ((unsigned char)buf->data[i] < ' ' || buf->data[i] == 0x7f)
+            buf->data[i] = '?';
+}

@@ -20,6 +20,9 @@ void strbuf_adds(struct strbuf *buf, const char *text);
 void strbuf_addf(struct strbuf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void strbuf_vaddf(struct strbuf *buf, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
+/* Control bytes become '?': names out of files may hold anything, and what is told of them stays one line. */
+void strbuf_make_line(struct strbuf *buf);
+
 /* 0 or -ENOMEM: something that was appended is missing. */
 int strbuf_error(const struct strbuf *buf);
 

@@ -23,6 +23,8 @@ need_build() {
     need libdw-dev /usr/include/elfutils/libdw.h
     need libelf-dev /usr/include/libelf.h
     need zlib1g-dev /usr/include/zlib.h
+    need liblzma-dev /usr/include/lzma.h
+    need libzstd-dev /usr/include/zstd.h
     need libiberty-dev /usr/include/libiberty/demangle.h
 }
 

@@ -34,7 +34,18 @@ static void add_thread_name(struct strbuf *text, const struct profile *profile, 
         strbuf_addf(text, " (%d)", (int)profile->threads[sample->thread].tid);
 }
 
-static void add_frame_names(struct strbuf *text, const struct profile *profile, uint32_t number, bool is_innermost)
+/* " (file.c:12)"; the separators of lines and frames may be in a file's name too. */
+static void add_line_of(struct strbuf *text, const struct profile *profile, const struct name *name)
+{
+    const char *path = strings_get(&profile->strings, name->file);
+    const char *slash = strrchr(path, '/');
+    strbuf_adds(text, " (");
+    clean_name(text, slash ? slash + 1 : path, false);
+    strbuf_addf(text, ":%u)", name->line);
+}
+
+static void add_frame_names(struct strbuf *text, const struct profile *profile, uint32_t number, bool is_innermost,
+                            const struct output_options *options)
 {
     const struct profile_frame *frame = &profile->frames[number];
     if (frame->name_count == 0)
@@ -42,12 +53,17 @@ static void add_frame_names(struct strbuf *text, const struct profile *profile, 
     for (size_t i = 0; i < frame->name_count; i++) {
         const struct name *name = &profile->names[frame->first_name + i];
         strbuf_add(text, ";", 1);
-        clean_name(text, strings_get(&profile->strings, name->text), is_innermost && i + 1 == frame->name_count);
+        bool has_line = options->show_lines && name->file && name->line;
+        bool is_last = is_innermost && i + 1 == frame->name_count && !has_line;
+        clean_name(text, strings_get(&profile->strings, name->text), is_last);
+        if (has_line)
+            add_line_of(text, profile, name);
         strbuf_adds(text, clean_suffix(name->kind));
     }
 }
 
-static int add_stack(struct lines *lines, const struct profile *profile, uint32_t stack)
+static int add_stack(struct lines *lines, const struct profile *profile, uint32_t stack,
+                     const struct output_options *options)
 {
     size_t depth = profile->stacks[stack].depth;
     int error = array_room(&lines->frames, &lines->frame_capacity, depth);
@@ -56,7 +72,7 @@ static int add_stack(struct lines *lines, const struct profile *profile, uint32_
     for (size_t i = depth; i-- > 0; stack = profile->stacks[stack].caller)
         lines->frames[i] = profile->stacks[stack].frame;
     for (size_t i = 0; i < depth; i++)
-        add_frame_names(&lines->text, profile, lines->frames[i], i + 1 == depth);
+        add_frame_names(&lines->text, profile, lines->frames[i], i + 1 == depth, options);
     return 0;
 }
 
@@ -74,10 +90,10 @@ static int add_line(struct lines *lines, const struct profile *profile, const st
     switch (sample->kind) {
     case SAMPLE_TRUNCATED:
         strbuf_adds(&lines->text, ";[truncated]");
-        error = add_stack(lines, profile, sample->stack);
+        error = add_stack(lines, profile, sample->stack, options);
         break;
     case SAMPLE_WHOLE:
-        error = add_stack(lines, profile, sample->stack);
+        error = add_stack(lines, profile, sample->stack, options);
         break;
     case SAMPLE_FAILED:
         strbuf_adds(&lines->text, ";[failed]");

@@ -11,6 +11,7 @@
 struct output_options {
     bool value_ns;     /* the number is nanoseconds, not samples */
     bool show_threads; /* the root frame is "name (tid)" */
+    bool show_lines;   /* frames are "function (file:line)", where known; of the file its name without directories */
     bool show_states;  /* the innermost frame is what the thread was doing: "[epoll_wait]" */
 };
 

@@ -340,11 +340,19 @@ int profile_scale_by_accounts(struct profile *profile)
 
 int profile_add_name(struct profile *profile, uint32_t frame, const char *text, enum name_kind kind)
 {
+    return profile_add_named_line(profile, frame, text, kind, NULL, 0);
+}
+
+int profile_add_named_line(struct profile *profile, uint32_t frame, const char *text, enum name_kind kind,
+                           const char *file, unsigned line)
+{
     int error = array_room(&profile->names, &profile->name_capacity, profile->name_count + 1);
     if (error)
         return error;
-    struct name name = {.kind = kind};
+    struct name name = {.kind = kind, .line = line};
     error = strings_add(&profile->strings, text, &name.text);
+    if (!error && file)
+        error = strings_add(&profile->strings, file, &name.file);
     if (error)
         return error;
     struct profile_frame *named = &profile->frames[frame];

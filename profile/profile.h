@@ -12,7 +12,7 @@
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
-#include "profile/strings.h"
+#include "common/strings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,6 +41,8 @@ enum name_kind {
 struct name {
     uint32_t text; /* string; as the symbol table gives it, cleaned only by writers */
     enum name_kind kind;
+    uint32_t file; /* string: the path of the source; 0: not known */
+    unsigned line; /* 0: not known */
 };
 
 struct profile_frame {
@@ -128,5 +130,9 @@ int profile_scale_by_accounts(struct profile *profile);
 /* Gives a frame one more name, inside those that it has. Returns 0 or -ENOMEM; only the frame that was named last may
  * go on. */
 int profile_add_name(struct profile *profile, uint32_t frame, const char *text, enum name_kind kind);
+
+/* The same, with its place in the source: `file` NULL and line 0 are not known. */
+int profile_add_named_line(struct profile *profile, uint32_t frame, const char *text, enum name_kind kind,
+                           const char *file, unsigned line);
 
 #endif

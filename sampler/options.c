@@ -58,6 +58,9 @@ static const char help[] =
     "      --threads            root frame is \"name (tid)\" instead of \"name\"\n"
     "      --states             innermost frame is what the thread was doing: [running], [runnable], [epoll_wait], "
     "...\n"
+    "      --lines              frames are \"function (file:line)\"\n"
+    "      --no-inlines         do not show functions that the compiler has inlined (default: show, with _[i])\n"
+    "      --debuginfod         fetch debug files that are not here from the servers in DEBUGINFOD_URLS\n"
     "      --stats FILE         write the run's counters there, as JSON\n"
     "      --save-snapshots FILE\n"
     "                           save registers, stacks, maps and JIT names there, for sampler report\n"
@@ -66,15 +69,21 @@ static const char help[] =
     "  -v, --verbose            more on standard error\n"
     "  -h, --help               this text\n"
     "      --version            the version\n"
-    "sampler report takes -t, -u, --max-depth, -f, -o, --value, --threads, --states, --stats, -q and -v; -u and "
-    "--max-depth are "
-    "as\n"
-    "they were in the run unless given. The files that ran have to be at their paths.\n"
+    "sampler report takes -t, -u, --max-depth, -f, -o, --value, --threads, --states, --lines, --no-inlines, "
+    "--debuginfod,\n"
+    "--stats, -q and -v; -u and --max-depth are as they were in the run unless given. The files that ran have to be\n"
+    "at their paths.\n"
     "\n"
     "Exit status: the launched program's own (128+N when signal N killed it; 127 not found, 126 not executable);\n"
     "with -p 0 when a profile was written, 1 when not; 2 for a wrong command line.\n"
     "\n"
     "Example: sampler -d 10 -p 1234 | flamegraph.pl > flame.svg\n";
+
+struct symbolizer_options options_naming(const struct options *options)
+{
+    return (struct symbolizer_options){
+        .inlines = !options->no_inlines, .lines = options->output.show_lines, .debuginfod = options->debuginfod};
+}
 
 const char *options_help(void)
 {
@@ -94,6 +103,9 @@ enum {
     OPT_OVERHEAD,
     OPT_THREADS,
     OPT_STATES,
+    OPT_LINES,
+    OPT_NO_INLINES,
+    OPT_DEBUGINFOD,
     OPT_STATS,
     OPT_SAVE_SNAPSHOTS,
     OPT_STOP_LOG,
@@ -129,8 +141,9 @@ static const struct option long_options[] = {
     {"verbose", no_argument, NULL, 'v'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
-    {"lines", no_argument, NULL, OPT_LATER},
-    {"no-inlines", no_argument, NULL, OPT_LATER},
+    {"lines", no_argument, NULL, OPT_LINES},
+    {"no-inlines", no_argument, NULL, OPT_NO_INLINES},
+    {"debuginfod", no_argument, NULL, OPT_DEBUGINFOD},
     {"kernel", no_argument, NULL, OPT_LATER},
     {"helper", no_argument, NULL, OPT_LATER},
     {NULL, 0, NULL, 0},
@@ -341,6 +354,15 @@ static bool parse_what(struct parse *parse, int option, const char *value)
     case OPT_STATES:
         options->output.show_states = true;
         return true;
+    case OPT_LINES:
+        options->output.show_lines = true;
+        return true;
+    case OPT_NO_INLINES:
+        options->no_inlines = true;
+        return true;
+    case OPT_DEBUGINFOD:
+        options->debuginfod = true;
+        return true;
     case OPT_STATS:
         if (!*value)
             return wrong(parse->error, "--stats", value, "a file name");
@@ -443,8 +465,20 @@ static bool stopped_at_dashes(char **argv, int index)
 
 static bool goes_with_report(int option)
 {
-    static const int all[] = {'t',           'u',       'f',         'o',        'q',      'v',
-                              OPT_MAX_DEPTH, OPT_VALUE, OPT_THREADS, OPT_STATES, OPT_STATS};
+    static const int all[] = {'t',
+                              'u',
+                              'f',
+                              'o',
+                              'q',
+                              'v',
+                              OPT_MAX_DEPTH,
+                              OPT_VALUE,
+                              OPT_THREADS,
+                              OPT_STATES,
+                              OPT_LINES,
+                              OPT_NO_INLINES,
+                              OPT_DEBUGINFOD,
+                              OPT_STATS};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i] == option)
             return true;

@@ -4,6 +4,7 @@
 
 #include "common/strbuf.h"
 #include "output/output.h"
+#include "symbolize/symbolize.h"
 #include "unwind/unwind.h"
 
 #include <stdbool.h>
@@ -47,6 +48,8 @@ struct options {
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
     struct output_options output;
+    bool no_inlines;
+    bool debuginfod;            /* debug files may be fetched */
     const char *stats_path;     /* NULL: none */
     const char *snapshots_path; /* NULL: they are not saved */
     const char *stop_log_path;  /* NULL: none */
@@ -69,6 +72,9 @@ void options_deinit(struct options *options);
 
 /* Whether a thread of that id and name is among those that the user chose. */
 bool options_want_thread(const struct options *options, pid_t tid, const char *comm);
+
+/* How frames are to be named; whom to tell is for the caller to add. */
+struct symbolizer_options options_naming(const struct options *options);
 
 /* The help text: static. */
 const char *options_help(void);

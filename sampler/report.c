@@ -40,10 +40,7 @@ static void tell(const char *format, ...)
     va_start(args, format);
     strbuf_vaddf(&line, format, args);
     va_end(args);
-    /* Names out of the file may hold anything; it stays one line. */
-    for (size_t i = 0; i < line.size; i++)
-        if ((unsigned char)line.data[i] < ' ' || line.data[i] == 0x7f)
-            line.data[i] = '?';
+    strbuf_make_line(&line);
     fprintf(stderr, "sampler: %s\n", line.data ? line.data : "out of memory");
     strbuf_deinit(&line);
 }
@@ -146,7 +143,11 @@ static int name_and_write(struct report *report)
     size_t space_count;
     struct space *const *spaces = snapread_spaces(report->read, &space_count);
     uint64_t before_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
-    int error = place_name_all(report->profile, snapread_images(report->read), spaces, space_count, gives_up, report);
+    struct symbolizer_options naming = options_naming(&report->options);
+    naming.is_cancelled = gives_up;
+    naming.warn = warn;
+    naming.context = report;
+    int error = place_name_all(report->profile, snapread_images(report->read), spaces, space_count, &naming);
     report->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
     if (!error && report->options.output.value_ns)
         error = scale(report);

@@ -347,13 +347,28 @@ static bool gives_up(void *context)
     return session->signals.received >= 2;
 }
 
+static void warn_of_names(void *context, const char *text)
+{
+    const struct session *session = context;
+    struct strbuf line = {0};
+    strbuf_adds(&line, text);
+    strbuf_make_line(&line);
+    if (session->options->verbosity >= 0 && line.data)
+        tell(session, "warning: %s", line.data);
+    strbuf_deinit(&line);
+}
+
 static int name_profile(struct session *session)
 {
     const struct options *options = session->options;
     uint64_t before_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
     size_t space_count;
     struct space *const *spaces = capture_spaces(session->capture, &space_count);
-    int error = place_name_all(session->profile, session->images, spaces, space_count, gives_up, session);
+    struct symbolizer_options naming = options_naming(options);
+    naming.is_cancelled = gives_up;
+    naming.warn = warn_of_names;
+    naming.context = session;
+    int error = place_name_all(session->profile, session->images, spaces, space_count, &naming);
     session->symbol_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
     const struct account *account = &capture_result(session->capture)->account;
     if (!error && options->output.value_ns)

@@ -161,8 +161,24 @@ static bool demangle_rust(const char *mangled, struct output *output)
     return rust_demangle_callback(mangled, DMGL_NO_OPTS, append_rust, output) != 0 && !output->exceeded;
 }
 
+/* Without ".cold" at its end, or ".cold.0" as older gcc has it. */
+static size_t without_cold(const char *name, size_t bytes)
+{
+    static const char cold[] = ".cold";
+    size_t end = bytes;
+    while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
+        end--;
+    if (end > 0 && end < bytes && name[end - 1] == '.')
+        end--;
+    else
+        end = bytes;
+    if (end <= sizeof(cold) - 1 || memcmp(name + end - (sizeof(cold) - 1), cold, sizeof(cold) - 1) != 0)
+        return bytes;
+    return end - (sizeof(cold) - 1);
+}
+
 /*
- * What compilers append: ".cold", ".constprop.0", ".part.1.isra.0" tell another piece of code and are shown as
+ * What compilers append: ".constprop.0", ".part.1.isra.0" tell another piece of code and are shown as
  * " [clone .part.1.isra.0]"; ".llvm.123456789" only makes the name unique.
  */
 static void append_suffix(struct output *output, const char *suffix)
@@ -221,14 +237,15 @@ char *demangle_name(const char *mangled)
     const char *version = memchr(mangled, '@', bytes);
     if (version && version > mangled)
         bytes = (size_t)(version - mangled);
+    bytes = without_cold(mangled, bytes);
     char *name = strndup(mangled, bytes);
     if (!name)
         return NULL;
     char *readable = NULL;
     if (name[0] == '_' && (name[1] == 'Z' || name[1] == 'R'))
         readable = demangle_parts(name, find_suffix(name));
-    if (!readable && mangled[bytes] == '@')
-        return name;
+    if (!readable && mangled[bytes])
+        return name; /* is shorter */
     free(name);
     return readable;
 }

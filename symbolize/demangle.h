@@ -5,7 +5,8 @@
  *
  *   _ZN2ns5ClassIiE6methodEv              ns::Class<int>::method
  *   _ZN5crate6module3hot17h<hash>E        crate::module::hot
- *   _Z4spinv.part.0.cold                  spin [clone .part.0.cold]
+ *   _Z4spinv.part.0                       spin [clone .part.0]
+ *   _Z4spinv.cold, spin.cold.1            spin
  *   _Z4spinv@@LIB_1.0, spin@@LIB_1.0      spin
  */
 #ifndef SYMBOLIZE_DEMANGLE_H
@@ -13,7 +14,8 @@
 
 /*
  * The readable name, owned by the caller (free), or NULL when `mangled` is readable as it is, beyond the limits, or no
- * memory is left. A symbol version ("@VERSION") is dropped from any name.
+ * memory is left. A symbol version ("@VERSION") is dropped from any name, and ".cold": what a compiler has put aside is
+ * part of the function still.
  */
 char *demangle_name(const char *mangled);
 

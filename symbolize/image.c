@@ -166,6 +166,21 @@ bool image_find_section(const struct image *image, const char *name, struct imag
     return false;
 }
 
+bool image_code_start(const struct image *image, uint64_t *ret_svma)
+{
+    struct section_cursor cursor = {.image = image};
+    const Elf64_Shdr *header;
+    bool is_found = false;
+    while ((header = section_cursor_next(&cursor))) {
+        if (!(header->sh_flags & SHF_ALLOC) || !(header->sh_flags & SHF_EXECINSTR) || header->sh_size == 0 ||
+            (is_found && header->sh_addr >= *ret_svma))
+            continue;
+        *ret_svma = header->sh_addr;
+        is_found = true;
+    }
+    return is_found;
+}
+
 /* Where the section headers are. What is wrong here leaves the image without sections, and nothing else. */
 static void locate_sections(struct image *image, const Elf64_Ehdr *elf, const Elf64_Shdr *first)
 {

@@ -122,6 +122,12 @@ int image_load_section(const struct image *image, const struct image_section *se
  */
 size_t image_section_count(const struct image *image);
 
+/*
+ * The lowest address of an executable section, whether or not its bytes are in the file: the same in an image and in
+ * its debug file, unless one of them was moved. false: there is none.
+ */
+bool image_code_start(const struct image *image, uint64_t *ret_svma);
+
 /* PT_GNU_EH_FRAME, which is there also when section headers are stripped. */
 bool image_find_eh_frame_hdr(const struct image *image, struct image_section *ret_section);
 

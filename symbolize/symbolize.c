@@ -1,114 +1,242 @@
 #include "symbolize/symbolize.h"
 
-#include "common/hash.h"
+#include "common/array.h"
+#include "common/strings.h"
+#include "symbolize/debugdata.h"
+#include "symbolize/debugfile.h"
+#include "symbolize/debuginfo.h"
 #include "symbolize/demangle.h"
 #include "symbolize/symtab.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Open addressing from a pointer to an owned pointer. Nothing is removed. */
-struct pointer_map {
-    struct pointer_slot *slots;
-    size_t count;
-    size_t capacity; /* a power of two, or 0 */
-};
+/* So many addresses between two questions whether to give up. */
+enum { ASK_ADDRESSES = 64 };
 
-struct pointer_slot {
-    const void *key; /* NULL: free */
-    void *value;
+/* What is known of one image. */
+struct module {
+    const struct image *image;
+    struct image *debug;     /* owned; its debug file, or NULL */
+    struct image *debugdata; /* owned; what its .gnu_debugdata is, or NULL */
+    struct symtab *symbols;
+    struct debuginfo *debuginfo; /* NULL: none, or not wanted */
+    uint64_t debug_bias;         /* what the image's addresses have more than those of the debug information */
 };
 
 struct symbolizer {
-    struct pointer_map tables; /* struct image -> struct symtab */
-    struct pointer_map names;  /* name in a table -> readable name; NULL when it is readable as it is */
+    struct symbolizer_options options;
+    struct debugfile_search search;
+    struct strings texts; /* names as they are in files, readable ones, paths */
+    uint32_t *readable;   /* by the number of a text: that of the readable name + 1; 0: not asked for yet */
+    size_t readable_capacity;
+    struct called *called; /* what was found last */
+    size_t called_capacity;
 };
 
-static struct pointer_slot *slot_of(const struct pointer_map *map, const void *key)
+struct symbolizer *symbolizer_new(const struct symbolizer_options *options)
 {
-    size_t at = (size_t)hash_u64((uintptr_t)key) & (map->capacity - 1);
-    while (map->slots[at].key && map->slots[at].key != key)
-        at = (at + 1) & (map->capacity - 1);
-    return &map->slots[at];
-}
-
-static bool pointer_map_grow(struct pointer_map *map)
-{
-    if (map->count < map->capacity / 2)
-        return true;
-    struct pointer_map grown = {.count = map->count, .capacity = map->capacity ? map->capacity * 2 : 64};
-    grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
-    if (!grown.slots)
-        return false;
-    for (size_t i = 0; i < map->capacity; i++)
-        if (map->slots[i].key)
-            *slot_of(&grown, map->slots[i].key) = map->slots[i];
-    free(map->slots);
-    *map = grown;
-    return true;
-}
-
-/* The slot of `key`, or a free one to be filled with pointer_map_fill; NULL: no memory. */
-static struct pointer_slot *pointer_map_slot(struct pointer_map *map, const void *key)
-{
-    return pointer_map_grow(map) ? slot_of(map, key) : NULL;
-}
-
-static void pointer_map_fill(struct pointer_map *map, struct pointer_slot *slot, const void *key, void *value)
-{
-    *slot = (struct pointer_slot){.key = key, .value = value};
-    map->count++;
-}
-
-struct symbolizer *symbolizer_new(void)
-{
-    return calloc(1, sizeof(struct symbolizer));
+    struct symbolizer *symbolizer = calloc(1, sizeof(*symbolizer));
+    if (!symbolizer || strings_init(&symbolizer->texts)) {
+        free(symbolizer);
+        return NULL;
+    }
+    symbolizer->options = *options;
+    const char *why = NULL;
+    struct debuginfod *debuginfod = options->debuginfod ? debuginfod_new(&why) : NULL;
+    if (why && options->warn) {
+        char text[96];
+        snprintf(text, sizeof(text), "no debug files are fetched: %s", why);
+        options->warn(options->context, text);
+    }
+    symbolizer->search = (struct debugfile_search){
+        .directory = "/usr/lib/debug", .debuginfod = debuginfod, .warn = options->warn, .context = options->context};
+    return symbolizer;
 }
 
 void symbolizer_free(struct symbolizer *symbolizer)
 {
     if (!symbolizer)
         return;
-    for (size_t i = 0; i < symbolizer->tables.capacity; i++)
-        symtab_free(symbolizer->tables.slots[i].value);
-    for (size_t i = 0; i < symbolizer->names.capacity; i++)
-        free(symbolizer->names.slots[i].value);
-    free(symbolizer->tables.slots);
-    free(symbolizer->names.slots);
+    debuginfod_free(symbolizer->search.debuginfod);
+    strings_deinit(&symbolizer->texts);
+    free(symbolizer->readable);
+    free(symbolizer->called);
     free(symbolizer);
 }
 
-static const struct symtab *table_of(struct symbolizer *symbolizer, const struct image *image)
+/* ---- what is known of an image ---- */
+
+static int read_symbols(struct module *module)
 {
-    struct pointer_slot *slot = pointer_map_slot(&symbolizer->tables, image);
-    if (!slot)
-        return NULL;
-    if (!slot->key) {
-        struct symtab *table;
-        if (symtab_new(image, &table))
-            return NULL;
-        pointer_map_fill(&symbolizer->tables, slot, image, table);
-    }
-    return slot->value;
+    const struct image *images[SYMTAB_IMAGES_MAX] = {module->image};
+    size_t count = 1;
+    if (module->debug)
+        images[count++] = module->debug;
+    if (module->debugdata)
+        images[count++] = module->debugdata;
+    return symtab_new(images, count, &module->symbols);
 }
 
-static const char *readable_name(struct symbolizer *symbolizer, const char *name)
-{
-    struct pointer_slot *slot = pointer_map_slot(&symbolizer->names, name);
-    if (!slot)
-        return name;
-    if (!slot->key)
-        pointer_map_fill(&symbolizer->names, slot, name, demangle_name(name));
-    return slot->value ? slot->value : name;
-}
-
-const char *symbolizer_find(struct symbolizer *symbolizer, const struct image *image, uint64_t off)
+static int read_debuginfo(struct module *module, const struct symbolizer *symbolizer)
 {
     uint64_t svma;
+    uint64_t debug_svma;
+    int error = debuginfo_new(module->image, &symbolizer->search, symbolizer->options.lines, &module->debuginfo);
+    if (error || module->debuginfo || !module->debug)
+        return error;
+    if (image_code_start(module->image, &svma) && image_code_start(module->debug, &debug_svma))
+        module->debug_bias = svma - debug_svma;
+    return debuginfo_new(module->debug, &symbolizer->search, symbolizer->options.lines, &module->debuginfo);
+}
+
+static int read_module(struct module *module, const struct symbolizer *symbolizer)
+{
+    struct image_section section;
+    bool is_stripped = !image_find_section(module->image, ".symtab", &section);
+    int error = debugfile_find(&symbolizer->search, module->image, &module->debug);
+    if (!error && is_stripped && !module->debug)
+        error = debugdata_open(module->image, &module->debugdata);
+    if (!error)
+        error = read_symbols(module);
+    if (!error && (symbolizer->options.inlines || symbolizer->options.lines))
+        error = read_debuginfo(module, symbolizer);
+    return error;
+}
+
+static void module_deinit(struct module *module)
+{
+    debuginfo_free(module->debuginfo);
+    symtab_free(module->symbols);
+    image_free(module->debug);
+    image_free(module->debugdata);
+}
+
+/* ---- texts ---- */
+
+static int keep_text(struct symbolizer *symbolizer, const char *text, const char **ret_text)
+{
+    uint32_t number;
+    int error = strings_add(&symbolizer->texts, text, &number);
+    if (!error)
+        *ret_text = strings_get(&symbolizer->texts, number);
+    return error;
+}
+
+static int room_for_readable(struct symbolizer *symbolizer, size_t count)
+{
+    size_t had = symbolizer->readable_capacity;
+    int error = array_room(&symbolizer->readable, &symbolizer->readable_capacity, count);
+    if (!error)
+        memset(symbolizer->readable + had, 0, (symbolizer->readable_capacity - had) * sizeof(*symbolizer->readable));
+    return error;
+}
+
+/* Each name is demangled once. */
+static int keep_readable(struct symbolizer *symbolizer, const char *name, const char **ret_name)
+{
+    uint32_t number;
+    int error = strings_add(&symbolizer->texts, name, &number);
+    if (!error)
+        error = room_for_readable(symbolizer, symbolizer->texts.count);
+    if (error)
+        return error;
+    if (!symbolizer->readable[number]) {
+        uint32_t readable = number;
+        char *demangled = demangle_name(name);
+        if (demangled)
+            error = strings_add(&symbolizer->texts, demangled, &readable);
+        free(demangled);
+        symbolizer->readable[number] = readable + 1;
+    }
+    *ret_name = strings_get(&symbolizer->texts, symbolizer->readable[number] - 1);
+    return error;
+}
+
+/* ---- addresses ---- */
+
+/* Of the function itself: the symbol table's name, so that it is the same with and without debug information. */
+static int set_function(struct symbolizer *symbolizer, const struct module *module, uint64_t svma,
+                        const struct source_frame *frame, struct called *called)
+{
     struct symbol symbol;
-    if (!image_off_to_svma(image, off, &svma))
-        return NULL;
-    const struct symtab *table = table_of(symbolizer, image);
-    if (!table || !symtab_find(table, svma, &symbol))
-        return NULL;
-    return readable_name(symbolizer, symbol.name);
+    const char *name = frame ? frame->name : NULL;
+    if (symtab_find(module->symbols, svma, &symbol))
+        name = symbol.name;
+    *called = (struct called){.line = frame ? frame->line : 0};
+    int error = name ? keep_readable(symbolizer, name, &called->function) : 0;
+    if (!error && frame && frame->file)
+        error = keep_text(symbolizer, frame->file, &called->file);
+    return error;
+}
+
+static int set_inlined(struct symbolizer *symbolizer, const struct source_frame *frame, struct called *called)
+{
+    *called = (struct called){.line = frame->line, .is_inlined = true};
+    int error = frame->name ? keep_readable(symbolizer, frame->name, &called->function) : 0;
+    if (!error && frame->file)
+        error = keep_text(symbolizer, frame->file, &called->file);
+    return error;
+}
+
+static int resolve(struct symbolizer *symbolizer, const struct module *module, uint64_t svma, size_t *ret_count)
+{
+    const struct source_frame *frames = NULL;
+    size_t count = 0;
+    int error = 0;
+    *ret_count = 0;
+    if (module->debuginfo)
+        error = debuginfo_find(module->debuginfo, svma - module->debug_bias, &frames, &count);
+    if (!error)
+        error = array_room(&symbolizer->called, &symbolizer->called_capacity, count + 1);
+    if (!error)
+        error = set_function(symbolizer, module, svma, count ? &frames[0] : NULL, &symbolizer->called[0]);
+    if (error || !symbolizer->called[0].function)
+        return error;
+    *ret_count = 1;
+    if (!symbolizer->options.inlines) {
+        if (count > 1) { /* the line is that of the code, wherever it comes from */
+            symbolizer->called[0].line = frames[count - 1].line;
+            symbolizer->called[0].file = NULL;
+            if (frames[count - 1].file)
+                error = keep_text(symbolizer, frames[count - 1].file, &symbolizer->called[0].file);
+        }
+        return error;
+    }
+    for (size_t i = 1; i < count && !error; i++) {
+        if (frames[i].name)
+            error = set_inlined(symbolizer, &frames[i], &symbolizer->called[(*ret_count)++]);
+    }
+    return error;
+}
+
+static int resolve_all(struct symbolizer *symbolizer, const struct module *module, const uint64_t *offs, size_t count,
+                       symbolizer_found found, void *context)
+{
+    const struct symbolizer_options *options = &symbolizer->options;
+    int error = 0;
+    for (size_t i = 0; i < count && !error; i++) {
+        uint64_t svma;
+        size_t called = 0;
+        if (i % ASK_ADDRESSES == 0 && options->is_cancelled && options->is_cancelled(options->context))
+            return -ECANCELED;
+        if (image_off_to_svma(module->image, offs[i], &svma))
+            error = resolve(symbolizer, module, svma, &called);
+        if (!error)
+            error = found(context, i, symbolizer->called, called);
+    }
+    return error;
+}
+
+int symbolizer_resolve(struct symbolizer *symbolizer, const struct image *image, const uint64_t *offs, size_t count,
+                       symbolizer_found found, void *context)
+{
+    struct module module = {.image = image};
+    int error = read_module(&module, symbolizer);
+    if (!error)
+        error = resolve_all(symbolizer, &module, offs, count, found, context);
+    module_deinit(&module);
+    return error;
 }

@@ -14,7 +14,7 @@ enum {
     MAX_STRINGS_BYTES = 1 << 30,
     MAX_NAME_BYTES = 64 << 10,
     MAX_CODE_RANGES = 1 << 16,
-    MAX_TABLES = 2,
+    MAX_TABLES = 2,               /* of an image */
     COMPARED_NAME_BYTES = 4 << 10 /* bounds what a file full of long equal names can cost */
 };
 
@@ -22,7 +22,7 @@ struct symtab {
     struct symbol *ranges; /* sorted, disjoint */
     size_t count;
     size_t capacity;
-    char *strings[MAX_TABLES]; /* owned; the names point into them */
+    char *strings[MAX_TABLES * SYMTAB_IMAGES_MAX]; /* owned; the names point into them */
 };
 
 /* A symbol that may name the bytes [start, end). */
@@ -38,6 +38,14 @@ struct candidates {
     struct candidate *items;
     size_t count;
     size_t capacity;
+};
+
+/* A file with symbols. */
+struct source {
+    const struct image *image;
+    Elf *elf;
+    Elf_Scn *tables[MAX_TABLES]; /* .symtab, .dynsym */
+    uint64_t bias;               /* what its addresses lack */
 };
 
 /* Addresses of code, sorted and disjoint: the executable sections. */
@@ -235,18 +243,28 @@ static int compare_code_range(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
-/* The code sections, and which sections hold symbols; `*ret_stripped`: there is no .symtab. */
-static int survey_sections(Elf *elf, struct code_ranges *code, Elf_Scn *tables[MAX_TABLES], bool *ret_stripped)
+/* The sections that hold symbols. */
+static void find_tables(struct source *source)
+{
+    Elf_Scn *section = NULL;
+    while ((section = elf_nextscn(source->elf, section))) {
+        GElf_Shdr header;
+        if (!gelf_getshdr(section, &header))
+            continue;
+        if (header.sh_type == SHT_SYMTAB && !source->tables[0])
+            source->tables[0] = section;
+        if (header.sh_type == SHT_DYNSYM && !source->tables[1])
+            source->tables[1] = section;
+    }
+}
+
+static int find_code(Elf *elf, struct code_ranges *code)
 {
     Elf_Scn *section = NULL;
     while ((section = elf_nextscn(elf, section))) {
         GElf_Shdr header;
         if (!gelf_getshdr(section, &header))
             continue;
-        if (header.sh_type == SHT_SYMTAB && !tables[0])
-            tables[0] = section;
-        if (header.sh_type == SHT_DYNSYM && !tables[1])
-            tables[1] = section;
         if (!(header.sh_flags & SHF_ALLOC) || !(header.sh_flags & SHF_EXECINSTR) || header.sh_size == 0 ||
             header.sh_addr > UINT64_MAX - header.sh_size || code->count >= MAX_CODE_RANGES)
             continue;
@@ -261,7 +279,6 @@ static int survey_sections(Elf *elf, struct code_ranges *code, Elf_Scn *tables[M
     for (size_t i = 0; i + 1 < code->count; i++)
         if (code->items[i].end > code->items[i + 1].start)
             code->items[i].end = code->items[i + 1].start;
-    *ret_stripped = !tables[0];
     return 0;
 }
 
@@ -317,7 +334,7 @@ struct strings {
 
 /* One symbol of the file; what names no code is passed over. */
 static int add_symbol(struct candidates *all, const GElf_Sym *symbol, struct strings strings,
-                      const struct code_ranges *code, bool stripped)
+                      const struct code_ranges *code, uint64_t bias, bool stripped)
 {
     if (symbol->st_shndx == SHN_UNDEF || symbol->st_shndx == SHN_ABS || symbol->st_shndx == SHN_COMMON ||
         symbol->st_name >= strings.bytes)
@@ -325,14 +342,14 @@ static int add_symbol(struct candidates *all, const GElf_Sym *symbol, struct str
     /* Where the names of local functions are gone, nothing tells how far a sizeless symbol reaches. */
     if (stripped && symbol->st_size == 0)
         return 0;
-    const struct code_range *range = code_find(code, symbol->st_value);
+    const struct code_range *range = code_find(code, symbol->st_value + bias);
     if (!range)
         return 0;
     const char *name = strings.data + symbol->st_name;
     if (strnlen(name, MAX_NAME_BYTES) == MAX_NAME_BYTES)
         return 0;
     struct symtab_entry entry = {.name = name,
-                                 .svma = symbol->st_value,
+                                 .svma = symbol->st_value + bias,
                                  .bytes = symbol->st_size,
                                  .limit_svma = range->end,
                                  .type = GELF_ST_TYPE(symbol->st_info),
@@ -340,15 +357,15 @@ static int add_symbol(struct candidates *all, const GElf_Sym *symbol, struct str
     return add_candidate(all, &entry);
 }
 
-static int read_symbols(const struct image *image, Elf *elf, Elf_Scn *section, const struct code_ranges *code,
-                        bool stripped, struct candidates *all, char **ret_strings)
+static int read_symbols(const struct source *source, Elf_Scn *section, const struct code_ranges *code, bool stripped,
+                        struct candidates *all, char **ret_strings)
 {
     GElf_Shdr header;
     if (!gelf_getshdr(section, &header) || (header.sh_flags & SHF_COMPRESSED) ||
         header.sh_size / sizeof(Elf64_Sym) > MAX_SYMBOLS)
         return 0;
     struct strings strings = {0};
-    int error = read_strings(image, elf, header.sh_link, ret_strings, &strings.bytes);
+    int error = read_strings(source->image, source->elf, header.sh_link, ret_strings, &strings.bytes);
     strings.data = *ret_strings;
     if (error || !strings.data)
         return error;
@@ -359,7 +376,7 @@ static int read_symbols(const struct image *image, Elf *elf, Elf_Scn *section, c
     for (size_t i = 0; i < count && !error; i++) {
         GElf_Sym symbol;
         if (gelf_getsym(data, (int)i, &symbol))
-            error = add_symbol(all, &symbol, strings, code, stripped);
+            error = add_symbol(all, &symbol, strings, code, source->bias, stripped);
     }
     return error;
 }
@@ -376,32 +393,53 @@ static Elf *open_elf(const struct image *image)
     return image_fd(image) < 0 ? NULL : elf_begin(image_fd(image), ELF_C_READ, NULL);
 }
 
-static int read_elf(const struct image *image, Elf *elf, struct symtab *table, struct candidates *all)
+static void open_source(const struct image *first, const struct image *image, struct source *ret_source)
+{
+    uint64_t first_svma;
+    uint64_t svma;
+    *ret_source = (struct source){.image = image};
+    if (image_code_start(first, &first_svma) && image_code_start(image, &svma))
+        ret_source->bias = first_svma - svma;
+    Elf *elf = image_section_count(image) > 0 ? open_elf(image) : NULL;
+    if (elf && elf_kind(elf) != ELF_K_ELF) {
+        elf_end(elf);
+        elf = NULL;
+    }
+    ret_source->elf = elf;
+    if (elf)
+        find_tables(ret_source);
+}
+
+static int read_sources(const struct source *sources, size_t count, struct symtab *table, struct candidates *all)
 {
     struct code_ranges code = {0};
-    Elf_Scn *tables[MAX_TABLES] = {0};
     bool stripped = true;
-    int error = survey_sections(elf, &code, tables, &stripped);
-    for (size_t i = 0; i < MAX_TABLES && !error; i++)
-        if (tables[i])
-            error = read_symbols(image, elf, tables[i], &code, stripped, all, &table->strings[i]);
+    int error = sources[0].elf ? find_code(sources[0].elf, &code) : 0;
+    for (size_t i = 0; i < count; i++)
+        stripped &= !sources[i].tables[0];
+    for (size_t i = 0; i < count * MAX_TABLES && !error; i++) {
+        const struct source *source = &sources[i / MAX_TABLES];
+        Elf_Scn *section = source->tables[i % MAX_TABLES];
+        if (section)
+            error = read_symbols(source, section, &code, stripped, all, &table->strings[i]);
+    }
     free(code.items);
     return error;
 }
 
-int symtab_new(const struct image *image, struct symtab **ret_table)
+int symtab_new(const struct image *const *images, size_t count, struct symtab **ret_table)
 {
+    struct source sources[SYMTAB_IMAGES_MAX];
     struct symtab *table = calloc(1, sizeof(*table));
     if (!table)
         return -ENOMEM;
     struct candidates all = {0};
-    int error = 0;
-    Elf *elf = image_section_count(image) > 0 ? open_elf(image) : NULL;
-    if (elf) {
-        if (elf_kind(elf) == ELF_K_ELF)
-            error = read_elf(image, elf, table, &all);
-        elf_end(elf);
-    }
+    count = count < SYMTAB_IMAGES_MAX ? count : SYMTAB_IMAGES_MAX;
+    for (size_t i = 0; i < count; i++)
+        open_source(images[0], images[i], &sources[i]);
+    int error = read_sources(sources, count, table, &all);
+    for (size_t i = 0; i < count; i++)
+        elf_end(sources[i].elf);
     if (!error)
         error = build_ranges(table, &all);
     free(all.items);
@@ -455,7 +493,7 @@ void symtab_free(struct symtab *table)
 {
     if (!table)
         return;
-    for (size_t i = 0; i < MAX_TABLES; i++)
+    for (size_t i = 0; i < sizeof(table->strings) / sizeof(table->strings[0]); i++)
         free(table->strings[i]);
     free(table->ranges);
     free(table);

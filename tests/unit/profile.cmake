@@ -1,2 +1,2 @@
-unit_test(strings USES profile)
+unit_test(strings USES common)
 unit_test(profile USES profile common)

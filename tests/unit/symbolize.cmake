@@ -40,3 +40,4 @@ unit_test(symtab USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_def
 unit_test(symbolize USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(demangle USES symbolize)
 unit_test(perfmap USES symbolize common)
+unit_test(mapguard USES symbolize pthread)

@@ -88,7 +88,7 @@ static void ask_everything(struct image *image)
     image_build_id(image, &id_bytes);
     assert_true(id_bytes <= 64);
     struct symtab *table;
-    assert_int_equal(symtab_new(image, &table), 0);
+    assert_int_equal(symtab_new((const struct image *const *)&image, 1, &table), 0);
     struct symbol symbol;
     symtab_find(table, image_entry_svma(image), &symbol);
     symtab_free(table);
@@ -316,7 +316,7 @@ static void test_file_that_shrinks(void **state)
     struct image_section section;
     assert_false(image_find_section(image, ".text", &section));
     struct symtab *table;
-    assert_int_equal(symtab_new(image, &table), 0);
+    assert_int_equal(symtab_new((const struct image *const *)&image, 1, &table), 0);
     assert_int_equal(symtab_count(table), 0);
     symtab_free(table);
     image_free(image);

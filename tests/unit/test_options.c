@@ -60,6 +60,9 @@ static void test_defaults(void **state)
     assert_false(options.output.value_ns);
     assert_false(options.output.show_threads);
     assert_false(options.output.show_states);
+    assert_false(options.output.show_lines);
+    assert_false(options.no_inlines);
+    assert_false(options.debuginfod);
     assert_int_equal(options.max_stops, 100);
     assert_true(options.overhead == 0);
     assert_null(options.stats_path);
@@ -97,6 +100,9 @@ static void expect_everything(const char *const *words)
     assert_true(options.output.value_ns);
     assert_true(options.output.show_threads);
     assert_true(options.output.show_states);
+    assert_true(options.output.show_lines);
+    assert_true(options.no_inlines);
+    assert_true(options.debuginfod);
     assert_int_equal(options.max_stops, 77);
     assert_true(options.overhead > 0.01499 && options.overhead < 0.01501);
     assert_string_equal(options.stats_path, "stats.json");
@@ -110,12 +116,13 @@ static void test_everything(void **state)
     expect_everything(WORDS("--pid=2147483647", "--thread=work*", "--rate=10000", "--duration=0.5", "--mode=wall",
                             "--unwind=fp", "--max-depth=7", "--jitter=off", "--bpf=off", "--events=perf-threads",
                             "--pin=3", "--stop-log=stops", "--children", "--format=collapsed", "--output=out.html",
-                            "--value=ns", "--threads", "--states", "--max-stops=77", "--overhead=1.5%",
-                            "--stats=stats.json", "--verbose"));
+                            "--value=ns", "--threads", "--states", "--lines", "--no-inlines", "--debuginfod",
+                            "--max-stops=77", "--overhead=1.5%", "--stats=stats.json", "--verbose"));
     expect_everything(WORDS("-p2147483647", "-twork*", "-r10000", "-d.5s", "-mwall", "-ufp", "--max-depth", "7",
                             "--jitter", "off", "--bpf", "off", "--events", "perf-threads", "--pin", "3", "--stop-log",
                             "stops", "--children", "-fcollapsed", "-oout.html", "--value", "ns", "--threads",
-                            "--states", "--max-stops", "77", "--overhead", "1.5", "--stats", "stats.json", "-v"));
+                            "--states", "--lines", "--no-inlines", "--debuginfod", "--max-stops", "77", "--overhead",
+                            "1.5", "--stats", "stats.json", "-v"));
 }
 
 static void test_pids(void **state)
@@ -311,11 +318,11 @@ static void test_help_and_version(void **state)
         strbuf_deinit(&error);
     }
     static const char *const told[] = {
-        "--pid",       "--thread", "--rate",           "--duration",  "--mode",        "--unwind",
-        "--max-depth", "--jitter", "--children",       "--format",    "--no-children", "--output",
-        "--value",     "--stats",  "--threads",        "--quiet",     "--verbose",     "--version",
-        "--help",      "Usage:",   "--save-snapshots", "report",      "--bpf",         "--events",
-        "--stop-log",  "--pin",    "--states",         "--max-stops", "--overhead",
+        "--pid",        "--thread",     "--rate",      "--duration",    "--mode",   "--unwind", "--max-depth",
+        "--jitter",     "--children",   "--format",    "--no-children", "--output", "--value",  "--stats",
+        "--threads",    "--quiet",      "--verbose",   "--version",     "--help",   "Usage:",   "--save-snapshots",
+        "report",       "--bpf",        "--events",    "--stop-log",    "--pin",    "--states", "--lines",
+        "--no-inlines", "--debuginfod", "--max-stops", "--overhead",
     };
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
         assert_non_null(strstr(options_help(), told[i]));
@@ -345,7 +352,7 @@ static const struct {
     {{"report", "a", "--nonsense"}, "--nonsense"},
     {{"report", "a", "-u", "x"}, "--unwind"},
     {{"report", "a", "-f", "html"}, "html"},
-    {{"report", "a", "--lines"}, "--lines"},
+    {{"report", "a", "--kernel"}, "--kernel"},
     {{"-q", "report", "a"}, "before"},
     {{"-p1", "--save-snapshots", "-"}, "--save-snapshots"},
     {{"-p1", "--stop-log", "-"}, "--stop-log"},
@@ -384,8 +391,8 @@ static const struct {
     {{"-p1", "--quiet=1"}, "--quiet"},
     {{"-p1", "--threads=1"}, "--threads"},
     {{"-p1", "--children=yes"}, "--children"},
-    {{"-p1", "--lines"}, "--lines"},
-    {{"-p1", "--no-inlines"}, "--no-inlines"},
+    {{"-p1", "--lines=1"}, "--lines"},
+    {{"-p1", "--no-inlines=1"}, "--no-inlines"},
     {{"-p1", "--kernel"}, "--kernel"},
     {{"-p1", "--helper"}, "--helper"},
     {{"-p1", "--v"}, "--v"},

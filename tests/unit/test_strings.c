@@ -1,7 +1,7 @@
 #include "cmocka_all.h"
 
+#include "common/strings.h"
 #include "guarded.h"
-#include "profile/strings.h"
 
 #include <stdio.h>
 #include <string.h>

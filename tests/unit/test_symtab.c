@@ -245,7 +245,7 @@ static struct symtab *open_table(const char *path, struct image **ret_image)
     assert_true(fd >= 0);
     assert_int_equal(image_open(fd, path, ret_image), 0);
     struct symtab *table = NULL;
-    assert_int_equal(symtab_new(*ret_image, &table), 0);
+    assert_int_equal(symtab_new((const struct image *const *)ret_image, 1, &table), 0);
     return table;
 }
 

@@ -1,4 +1,4 @@
-#include "profile/strings.h"
+#include "common/strings.h"
 
 #include "common/array.h"
 #include "common/hash.h"

@@ -1,6 +1,6 @@
 /* Interned strings: equal bytes have equal numbers. Number 0 is the empty string. One owner, not thread-safe. */
-#ifndef PROFILE_STRINGS_H
-#define PROFILE_STRINGS_H
+#ifndef COMMON_STRINGS_H
+#define COMMON_STRINGS_H
 
 #include <stddef.h>
 #include <stdint.h>

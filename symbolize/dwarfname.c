@@ -1,0 +1,83 @@
+#include "symbolize/dwarfname.h"
+
+#include <dwarf.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+static const char *string_of(Dwarf_Die *die, unsigned name)
+{
+    Dwarf_Attribute attribute;
+    return dwarf_formstring(dwarf_attr_integrate(die, name, &attribute));
+}
+
+enum { LANG_C_PLUS_PLUS_17 = 0x2b, LANG_C_PLUS_PLUS_20 = 0x2c }; /* newer than libdw 0.188 */
+
+static bool has_scopes(Dwarf_Die *die)
+{
+    switch (dwarf_srclang(die)) {
+    case DW_LANG_C_plus_plus:
+    case DW_LANG_C_plus_plus_03:
+    case DW_LANG_C_plus_plus_11:
+    case DW_LANG_C_plus_plus_14:
+    case LANG_C_PLUS_PLUS_17:
+    case LANG_C_PLUS_PLUS_20:
+    case DW_LANG_Rust:
+    case DW_LANG_D:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Where the function is declared, which is where its name is. */
+static Dwarf_Die declaration_of(Dwarf_Die *die)
+{
+    static const unsigned links[] = {DW_AT_abstract_origin, DW_AT_specification};
+    Dwarf_Die declaration = *die;
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        Dwarf_Attribute attribute;
+        Dwarf_Die other;
+        if (dwarf_attr(&declaration, links[i], &attribute) && dwarf_formref_die(&attribute, &other))
+            declaration = other;
+    }
+    return declaration;
+}
+
+static bool is_named_scope(int tag)
+{
+    return tag == DW_TAG_namespace || tag == DW_TAG_structure_type || tag == DW_TAG_class_type ||
+           tag == DW_TAG_union_type || tag == DW_TAG_enumeration_type || tag == DW_TAG_interface_type ||
+           tag == DW_TAG_module;
+}
+
+static void add_scopes(Dwarf_Die *die, struct strbuf *name)
+{
+    Dwarf_Die *scopes = NULL;
+    int count = dwarf_getscopes_die(die, &scopes); /* the innermost first: itself */
+    for (int i = count - 1; i > 0; i--) {
+        int tag = dwarf_tag(&scopes[i]);
+        const char *scope = dwarf_diename(&scopes[i]);
+        if (!is_named_scope(tag))
+            continue;
+        strbuf_adds(name, scope ? scope : tag == DW_TAG_namespace ? "(anonymous namespace)" : "(anonymous)");
+        strbuf_adds(name, "::");
+    }
+    free(scopes);
+}
+
+int dwarfname_read(Dwarf_Die *die, struct strbuf *name)
+{
+    strbuf_clear(name);
+    const char *text = string_of(die, DW_AT_linkage_name);
+    if (!text)
+        text = string_of(die, DW_AT_MIPS_linkage_name);
+    if (!text) {
+        text = dwarf_diename(die);
+        Dwarf_Die declaration = declaration_of(die);
+        if (text && has_scopes(&declaration))
+            add_scopes(&declaration, name);
+    }
+    if (text)
+        strbuf_adds(name, text);
+    return strbuf_error(name);
+}
