@@ -125,6 +125,9 @@ size_t image_section_count(const struct image *image);
 /* PT_GNU_EH_FRAME, which is there also when section headers are stripped. */
 bool image_find_eh_frame_hdr(const struct image *image, struct image_section *ret_section);
 
+/* PT_DYNAMIC, which what is linked dynamically or position-independent has. */
+bool image_find_dynamic(const struct image *image, struct image_section *ret_section);
+
 /* e_entry as a linker address; 0 for none. */
 uint64_t image_entry_svma(const struct image *image);
 

@@ -2,6 +2,7 @@
 
 #include "common/hash.h"
 #include "symbolize/demangle.h"
+#include "symbolize/gopclntab.h"
 #include "symbolize/symtab.h"
 
 #include <stdlib.h>
@@ -19,8 +20,9 @@ struct pointer_slot {
 };
 
 struct symbolizer {
-    struct pointer_map tables; /* struct image -> struct symtab */
-    struct pointer_map names;  /* name in a table -> readable name; NULL when it is readable as it is */
+    struct pointer_map tables;    /* struct image -> struct symtab */
+    struct pointer_map go_tables; /* the same, of those that the ordinary table has not sufficed for */
+    struct pointer_map names;     /* name in a table -> readable name; NULL when it is readable as it is */
 };
 
 static struct pointer_slot *slot_of(const struct pointer_map *map, const void *key)
@@ -70,23 +72,28 @@ void symbolizer_free(struct symbolizer *symbolizer)
         return;
     for (size_t i = 0; i < symbolizer->tables.capacity; i++)
         symtab_free(symbolizer->tables.slots[i].value);
+    for (size_t i = 0; i < symbolizer->go_tables.capacity; i++)
+        symtab_free(symbolizer->go_tables.slots[i].value);
     for (size_t i = 0; i < symbolizer->names.capacity; i++)
         free(symbolizer->names.slots[i].value);
     free(symbolizer->tables.slots);
+    free(symbolizer->go_tables.slots);
     free(symbolizer->names.slots);
     free(symbolizer);
 }
 
-static const struct symtab *table_of(struct symbolizer *symbolizer, const struct image *image)
+typedef int (*table_maker)(const struct image *image, struct symtab **ret_table);
+
+static const struct symtab *table_of(struct pointer_map *tables, const struct image *image, table_maker make)
 {
-    struct pointer_slot *slot = pointer_map_slot(&symbolizer->tables, image);
+    struct pointer_slot *slot = pointer_map_slot(tables, image);
     if (!slot)
         return NULL;
     if (!slot->key) {
         struct symtab *table;
-        if (symtab_new(image, &table))
+        if (make(image, &table))
             return NULL;
-        pointer_map_fill(&symbolizer->tables, slot, image, table);
+        pointer_map_fill(tables, slot, image, table);
     }
     return slot->value;
 }
@@ -107,8 +114,14 @@ const char *symbolizer_find(struct symbolizer *symbolizer, const struct image *i
     struct symbol symbol;
     if (!image_off_to_svma(image, off, &svma))
         return NULL;
-    const struct symtab *table = table_of(symbolizer, image);
-    if (!table || !symtab_find(table, svma, &symbol))
+    const struct symtab *table = table_of(&symbolizer->tables, image, symtab_new);
+    if (!table)
         return NULL;
-    return readable_name(symbolizer, symbol.name);
+    if (symtab_find(table, svma, &symbol))
+        return readable_name(symbolizer, symbol.name);
+    if (symtab_has_locals(table))
+        return NULL;
+    /* What else names code of a stripped image. Go's names are readable as they are. */
+    table = table_of(&symbolizer->go_tables, image, gopclntab_symbols);
+    return table && symtab_find(table, svma, &symbol) ? symbol.name : NULL;
 }

@@ -1,6 +1,7 @@
 /*
- * From (image, file offset) to a function's name. Tables are read when an image is first asked for, once; each distinct
- * symbol is demangled once. Used after the run by one thread; not thread-safe.
+ * From (image, file offset) to a function's name: by .symtab and .dynsym, and in Go programs without .symtab by the
+ * table of Go's runtime. Tables are read when an image is first asked for, once; each distinct symbol is demangled
+ * once. Used after the run by one thread; not thread-safe.
  */
 #ifndef SYMBOLIZE_SYMBOLIZE_H
 #define SYMBOLIZE_SYMBOLIZE_H

@@ -15,6 +15,7 @@ enum {
     MAX_NAME_BYTES = 64 << 10,
     MAX_CODE_RANGES = 1 << 16,
     MAX_TABLES = 2,
+    RANK_NO_FUNCTION = 1 << 16,
     COMPARED_NAME_BYTES = 4 << 10 /* bounds what a file full of long equal names can cost */
 };
 
@@ -22,6 +23,7 @@ struct symtab {
     struct symbol *ranges; /* sorted, disjoint */
     size_t count;
     size_t capacity;
+    bool has_locals;
     char *strings[MAX_TABLES]; /* owned; the names point into them */
 };
 
@@ -73,7 +75,7 @@ static uint32_t rank_of(unsigned char type, unsigned char binding, const char *n
         scope = 0;
     else if (binding == STB_WEAK)
         scope = 1;
-    return (is_function(type) ? 0U : 1U << 16) | scope << 8 | underscores;
+    return (is_function(type) ? 0U : RANK_NO_FUNCTION) | scope << 8 | underscores;
 }
 
 static int compare_preference(const struct candidate *a, const struct candidate *b)
@@ -376,15 +378,26 @@ static Elf *open_elf(const struct image *image)
     return image_fd(image) < 0 ? NULL : elf_begin(image_fd(image), ELF_C_READ, NULL);
 }
 
+static bool has_function(const struct candidates *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].rank < RANK_NO_FUNCTION)
+            return true;
+    return false;
+}
+
 static int read_elf(const struct image *image, Elf *elf, struct symtab *table, struct candidates *all)
 {
     struct code_ranges code = {0};
     Elf_Scn *tables[MAX_TABLES] = {0};
     bool stripped = true;
     int error = survey_sections(elf, &code, tables, &stripped);
-    for (size_t i = 0; i < MAX_TABLES && !error; i++)
+    for (size_t i = 0; i < MAX_TABLES && !error; i++) {
         if (tables[i])
             error = read_symbols(image, elf, tables[i], &code, stripped, all, &table->strings[i]);
+        if (i == 0)
+            table->has_locals = has_function(all);
+    }
     free(code.items);
     return error;
 }
@@ -451,6 +464,21 @@ int symtab_new_from(const struct symtab_entry *entries, size_t count, struct sym
     return 0;
 }
 
+int symtab_new_sorted(struct symbol *ranges, size_t count, char *names, struct symtab **ret_table)
+{
+    struct symtab *table = calloc(1, sizeof(*table));
+    if (!table) {
+        free(ranges);
+        free(names);
+        return -ENOMEM;
+    }
+    table->ranges = ranges;
+    table->count = table->capacity = count;
+    table->strings[0] = names;
+    *ret_table = table;
+    return 0;
+}
+
 void symtab_free(struct symtab *table)
 {
     if (!table)
@@ -459,6 +487,11 @@ void symtab_free(struct symtab *table)
         free(table->strings[i]);
     free(table->ranges);
     free(table);
+}
+
+bool symtab_has_locals(const struct symtab *table)
+{
+    return table->has_locals;
 }
 
 size_t symtab_count(const struct symtab *table)
