@@ -345,6 +345,8 @@ static void test_start_of_code(void **state)
         struct made longer = made;
         put(&longer, pair_off(&longer, 2 * FUNCTIONS), ENTRIES[FUNCTIONS] + 1, 4);
         expect_none(&module, &longer);
+        relocate(&module, MODULE_OFF + 0x30, BASE + GO_OFF + 8); /* the start of the code is elsewhere */
+        expect_none(&module, &made);
     }
 }
 
