@@ -29,6 +29,7 @@ struct image {
     struct image_segment *segments;
     size_t segment_count;
     struct image_section eh_frame_hdr; /* 0 bytes: none */
+    struct image_section dynamic;      /* 0 bytes: none */
 
     uint64_t section_headers_off;
     uint32_t section_count; /* 0: none, or not wholly in the file */
@@ -226,6 +227,13 @@ static void add_segment(struct image *image, const Elf64_Phdr *header)
         .off = header->p_offset, .svma = header->p_vaddr, .file_bytes = bytes, .executable = header->p_flags & PF_X};
 }
 
+/* A program header of which at most one counts, the last that lies wholly in the file. */
+static void note_part(const struct image *image, const Elf64_Phdr *header, struct image_section *part)
+{
+    if (is_inside(image, header->p_offset, header->p_filesz) && header->p_vaddr <= UINT64_MAX - header->p_filesz)
+        *part = (struct image_section){.off = header->p_offset, .svma = header->p_vaddr, .bytes = header->p_filesz};
+}
+
 /* Returns 0 or -ENOMEM; headers that do not fit the file make the image a damaged one. */
 static int read_program_headers(struct image *image, const Elf64_Ehdr *elf, const Elf64_Shdr *first)
 {
@@ -253,10 +261,10 @@ static int read_program_headers(struct image *image, const Elf64_Ehdr *elf, cons
             add_segment(image, header);
         else if (header->p_type == PT_NOTE)
             error = read_notes(image, header->p_offset, header->p_filesz, header->p_align);
-        else if (header->p_type == PT_GNU_EH_FRAME && is_inside(image, header->p_offset, header->p_filesz) &&
-                 header->p_vaddr <= UINT64_MAX - header->p_filesz)
-            image->eh_frame_hdr =
-                (struct image_section){.off = header->p_offset, .svma = header->p_vaddr, .bytes = header->p_filesz};
+        else if (header->p_type == PT_GNU_EH_FRAME)
+            note_part(image, header, &image->eh_frame_hdr);
+        else if (header->p_type == PT_DYNAMIC)
+            note_part(image, header, &image->dynamic);
     }
 done:
     free(headers);
@@ -479,6 +487,14 @@ bool image_find_eh_frame_hdr(const struct image *image, struct image_section *re
     if (image->eh_frame_hdr.bytes == 0)
         return false;
     *ret_section = image->eh_frame_hdr;
+    return true;
+}
+
+bool image_find_dynamic(const struct image *image, struct image_section *ret_section)
+{
+    if (image->dynamic.bytes == 0)
+        return false;
+    *ret_section = image->dynamic;
     return true;
 }
 

@@ -131,6 +131,9 @@ bool image_code_start(const struct image *image, uint64_t *ret_svma);
 /* PT_GNU_EH_FRAME, which is there also when section headers are stripped. */
 bool image_find_eh_frame_hdr(const struct image *image, struct image_section *ret_section);
 
+/* PT_DYNAMIC, which what is linked dynamically or position-independent has. */
+bool image_find_dynamic(const struct image *image, struct image_section *ret_section);
+
 /* e_entry as a linker address; 0 for none. */
 uint64_t image_entry_svma(const struct image *image);
 

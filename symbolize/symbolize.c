@@ -6,6 +6,7 @@
 #include "symbolize/debugfile.h"
 #include "symbolize/debuginfo.h"
 #include "symbolize/demangle.h"
+#include "symbolize/gopclntab.h"
 #include "symbolize/symtab.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct module {
     struct image *debug;     /* owned; its debug file, or NULL */
     struct image *debugdata; /* owned; what its .gnu_debugdata is, or NULL */
     struct symtab *symbols;
+    struct symtab *go_symbols;   /* NULL: `symbols` has all that there are */
     struct debuginfo *debuginfo; /* NULL: none, or not wanted */
     uint64_t debug_bias;         /* what the image's addresses have more than those of the debug information */
 };
@@ -77,7 +79,10 @@ static int read_symbols(struct module *module)
         images[count++] = module->debug;
     if (module->debugdata)
         images[count++] = module->debugdata;
-    return symtab_new(images, count, &module->symbols);
+    int error = symtab_new(images, count, &module->symbols);
+    if (!error && !symtab_has_locals(module->symbols))
+        error = gopclntab_symbols(module->image, &module->go_symbols);
+    return error;
 }
 
 static int read_debuginfo(struct module *module, const struct symbolizer *symbolizer)
@@ -110,6 +115,7 @@ static void module_deinit(struct module *module)
 {
     debuginfo_free(module->debuginfo);
     symtab_free(module->symbols);
+    symtab_free(module->go_symbols);
     image_free(module->debug);
     image_free(module->debugdata);
 }
@@ -162,11 +168,14 @@ static int set_function(struct symbolizer *symbolizer, const struct module *modu
                         const struct source_frame *frame, struct called *called)
 {
     struct symbol symbol;
-    const char *name = frame ? frame->name : NULL;
-    if (symtab_find(module->symbols, svma, &symbol))
-        name = symbol.name;
+    int error = 0;
     *called = (struct called){.line = frame ? frame->line : 0};
-    int error = name ? keep_readable(symbolizer, name, &called->function) : 0;
+    if (symtab_find(module->symbols, svma, &symbol))
+        error = keep_readable(symbolizer, symbol.name, &called->function);
+    else if (frame && frame->name)
+        error = keep_readable(symbolizer, frame->name, &called->function);
+    else if (module->go_symbols && symtab_find(module->go_symbols, svma, &symbol))
+        error = keep_text(symbolizer, symbol.name, &called->function); /* readable as it is */
     if (!error && frame && frame->file)
         error = keep_text(symbolizer, frame->file, &called->file);
     return error;

@@ -14,7 +14,8 @@ enum {
     MAX_STRINGS_BYTES = 1 << 30,
     MAX_NAME_BYTES = 64 << 10,
     MAX_CODE_RANGES = 1 << 16,
-    MAX_TABLES = 2,               /* of an image */
+    MAX_TABLES = 2, /* of an image */
+    RANK_NO_FUNCTION = 1 << 16,
     COMPARED_NAME_BYTES = 4 << 10 /* bounds what a file full of long equal names can cost */
 };
 
@@ -22,6 +23,7 @@ struct symtab {
     struct symbol *ranges; /* sorted, disjoint */
     size_t count;
     size_t capacity;
+    bool has_locals;
     char *strings[MAX_TABLES * SYMTAB_IMAGES_MAX]; /* owned; the names point into them */
 };
 
@@ -81,7 +83,7 @@ static uint32_t rank_of(unsigned char type, unsigned char binding, const char *n
         scope = 0;
     else if (binding == STB_WEAK)
         scope = 1;
-    return (is_function(type) ? 0U : 1U << 16) | scope << 8 | underscores;
+    return (is_function(type) ? 0U : RANK_NO_FUNCTION) | scope << 8 | underscores;
 }
 
 static int compare_preference(const struct candidate *a, const struct candidate *b)
@@ -410,6 +412,15 @@ static void open_source(const struct image *first, const struct image *image, st
         find_tables(ret_source);
 }
 
+/* Among those from `first` on. */
+static bool has_function(const struct candidates *all, size_t first)
+{
+    for (size_t i = first; i < all->count; i++)
+        if (all->items[i].rank < RANK_NO_FUNCTION)
+            return true;
+    return false;
+}
+
 static int read_sources(const struct source *sources, size_t count, struct symtab *table, struct candidates *all)
 {
     struct code_ranges code = {0};
@@ -420,8 +431,10 @@ static int read_sources(const struct source *sources, size_t count, struct symta
     for (size_t i = 0; i < count * MAX_TABLES && !error; i++) {
         const struct source *source = &sources[i / MAX_TABLES];
         Elf_Scn *section = source->tables[i % MAX_TABLES];
+        size_t before = all->count;
         if (section)
             error = read_symbols(source, section, &code, stripped, all, &table->strings[i]);
+        table->has_locals |= i % MAX_TABLES == 0 && has_function(all, before);
     }
     free(code.items);
     return error;
@@ -489,6 +502,21 @@ int symtab_new_from(const struct symtab_entry *entries, size_t count, struct sym
     return 0;
 }
 
+int symtab_new_sorted(struct symbol *ranges, size_t count, char *names, struct symtab **ret_table)
+{
+    struct symtab *table = calloc(1, sizeof(*table));
+    if (!table) {
+        free(ranges);
+        free(names);
+        return -ENOMEM;
+    }
+    table->ranges = ranges;
+    table->count = table->capacity = count;
+    table->strings[0] = names;
+    *ret_table = table;
+    return 0;
+}
+
 void symtab_free(struct symtab *table)
 {
     if (!table)
@@ -497,6 +525,11 @@ void symtab_free(struct symtab *table)
         free(table->strings[i]);
     free(table->ranges);
     free(table);
+}
+
+bool symtab_has_locals(const struct symtab *table)
+{
+    return table->has_locals;
 }
 
 size_t symtab_count(const struct symtab *table)

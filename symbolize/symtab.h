@@ -44,6 +44,9 @@ enum { SYMTAB_IMAGES_MAX = 4 };
 int symtab_new(const struct image *const *images, size_t count, struct symtab **ret_table);
 void symtab_free(struct symtab *table);
 
+/* Whether functions came from .symtab: then what the table does not name has no name elsewhere in the image either. */
+bool symtab_has_locals(const struct symtab *table);
+
 size_t symtab_count(const struct symtab *table); /* ranges, not symbols */
 
 /* The symbol that names `svma`; false when none does. */
@@ -62,5 +65,11 @@ struct symtab_entry {
     unsigned char binding;
 };
 int symtab_new_from(const struct symtab_entry *entries, size_t count, struct symtab **ret_table);
+
+/*
+ * A table of ranges that are sorted and disjoint already, without a copy. `ranges` and `names`, which the ranges' names
+ * point into, are from malloc (or NULL for none) and consumed, also on failure. Returns 0 or -ENOMEM.
+ */
+int symtab_new_sorted(struct symbol *ranges, size_t count, char *names, struct symtab **ret_table);
 
 #endif

@@ -72,6 +72,8 @@ static void ask_everything(struct image *image)
         assert_true(section.bytes > 0 && section.off + section.bytes <= image_size(image));
         assert_int_equal(image_read_off(image, section.off + section.bytes - 1, &byte, 1), 0);
     }
+    if (image_find_dynamic(image, &section))
+        assert_true(section.off + section.bytes <= image_size(image));
     if (image_find_eh_frame_hdr(image, &section))
         assert_int_equal(image_read_off(image, section.off + section.bytes - 1, &byte, 1), 0);
     size_t count;
@@ -137,6 +139,11 @@ static void test_plain(void **state)
     assert_true(image_find_section(image, ".eh_frame_hdr", &named));
     assert_int_equal(header.off, named.off);
     assert_int_equal(header.svma, named.svma);
+    assert_true(image_find_dynamic(image, &header));
+    assert_true(image_find_section(image, ".dynamic", &named));
+    assert_int_equal(header.off, named.off);
+    assert_int_equal(header.svma, named.svma);
+    assert_int_equal(header.bytes, named.bytes);
     image_free(image);
 }
 

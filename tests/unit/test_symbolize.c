@@ -1,6 +1,5 @@
-#include "cmocka_all.h"
+#include "name_at.h"
 
-#include "symbolize/symbolize.h"
 #include "symbolize/symtab.h"
 
 #include <fcntl.h>
@@ -15,24 +14,6 @@ static struct image *open_image(const char *path)
     struct image *image = NULL;
     assert_int_equal(image_open(fd, path, &image), 0);
     return image;
-}
-
-static const struct symbolizer_options names_only;
-
-/* Of the last address. */
-static int take_name(void *context, size_t index, const struct called *called, size_t count)
-{
-    const char **name = context;
-    (void)index;
-    *name = count ? called[0].function : NULL;
-    return 0;
-}
-
-static const char *name_at(struct symbolizer *symbolizer, const struct image *image, uint64_t off)
-{
-    const char *name = NULL;
-    assert_int_equal(symbolizer_resolve(symbolizer, image, &off, 1, take_name, &name), 0);
-    return name;
 }
 
 struct counting {
