@@ -14,7 +14,10 @@ enum { LANG_C_PLUS_PLUS_17 = 0x2b, LANG_C_PLUS_PLUS_20 = 0x2c }; /* newer than l
 
 static bool has_scopes(Dwarf_Die *die)
 {
-    switch (dwarf_srclang(die)) {
+    Dwarf_Die unit;
+    if (!dwarf_diecu(die, &unit, NULL, NULL))
+        return false;
+    switch (dwarf_srclang(&unit)) {
     case DW_LANG_C_plus_plus:
     case DW_LANG_C_plus_plus_03:
     case DW_LANG_C_plus_plus_11:
