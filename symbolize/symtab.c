@@ -1,6 +1,7 @@
 #include "symbolize/symtab.h"
 
 #include "common/array.h"
+#include "symbolize/dynamic.h"
 
 #include <errno.h>
 #include <gelf.h>
@@ -15,6 +16,7 @@ enum {
     MAX_NAME_BYTES = 64 << 10,
     MAX_CODE_RANGES = 1 << 16,
     MAX_TABLES = 2,
+    SYMBOLS_AT_ONCE = 512,
     COMPARED_NAME_BYTES = 4 << 10 /* bounds what a file full of long equal names can cost */
 };
 
@@ -235,6 +237,16 @@ static int compare_code_range(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
+/* Sorts them and cuts off what overlaps. */
+static void sort_ranges(struct code_ranges *code)
+{
+    if (code->count > 0)
+        qsort(code->items, code->count, sizeof(*code->items), compare_code_range);
+    for (size_t i = 0; i + 1 < code->count; i++)
+        if (code->items[i].end > code->items[i + 1].start)
+            code->items[i].end = code->items[i + 1].start;
+}
+
 /* The code sections, and which sections hold symbols; `*ret_stripped`: there is no .symtab. */
 static int survey_sections(Elf *elf, struct code_ranges *code, Elf_Scn *tables[MAX_TABLES], bool *ret_stripped)
 {
@@ -256,11 +268,7 @@ static int survey_sections(Elf *elf, struct code_ranges *code, Elf_Scn *tables[M
         code->items[code->count++] =
             (struct code_range){.start = header.sh_addr, .end = header.sh_addr + header.sh_size};
     }
-    if (code->count > 0)
-        qsort(code->items, code->count, sizeof(*code->items), compare_code_range);
-    for (size_t i = 0; i + 1 < code->count; i++)
-        if (code->items[i].end > code->items[i + 1].start)
-            code->items[i].end = code->items[i + 1].start;
+    sort_ranges(code);
     *ret_stripped = !tables[0];
     return 0;
 }
@@ -389,6 +397,91 @@ static int read_elf(const struct image *image, Elf *elf, struct symtab *table, s
     return error;
 }
 
+/* ---- without section headers ---- */
+
+static int read_image_svma(void *context, uint64_t svma, void *buffer, size_t size)
+{
+    return image_read_svma(context, svma, buffer, size);
+}
+
+static int read_dynamic_strings(const struct image *image, const struct dynamic *dynamic, char **ret_strings,
+                                struct strings *ret)
+{
+    uint64_t bytes = dynamic->strings_bytes;
+    if (bytes == 0 || bytes > MAX_STRINGS_BYTES || bytes > image_size(image))
+        return 0;
+    char *strings = malloc(bytes);
+    if (!strings)
+        return -ENOMEM;
+    const char *last =
+        image_read_svma(image, dynamic->strings_svma, strings, bytes) ? NULL : memrchr(strings, '\0', bytes);
+    if (!last) {
+        free(strings);
+        return 0;
+    }
+    *ret_strings = strings;
+    *ret = (struct strings){.data = strings, .bytes = (size_t)(last - strings) + 1};
+    return 0;
+}
+
+static int survey_segments(const struct image *image, struct code_ranges *code)
+{
+    size_t count;
+    const struct image_segment *segments = image_segments(image, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!segments[i].executable || code->count >= MAX_CODE_RANGES)
+            continue;
+        int error = array_room(&code->items, &code->capacity, code->count + 1);
+        if (error)
+            return error;
+        code->items[code->count++] =
+            (struct code_range){.start = segments[i].svma, .end = segments[i].svma + segments[i].file_bytes};
+    }
+    sort_ranges(code);
+    return 0;
+}
+
+static int read_dynamic_symbols(const struct image *image, const struct dynamic *dynamic, uint64_t count,
+                                struct strings strings, const struct code_ranges *code, struct candidates *all)
+{
+    Elf64_Sym symbols[SYMBOLS_AT_ONCE];
+    int error = 0;
+    for (uint64_t at = 0; at < count && !error;) {
+        uint64_t some = count - at < SYMBOLS_AT_ONCE ? count - at : SYMBOLS_AT_ONCE;
+        if (image_read_svma(image, dynamic->symbols_svma + at * sizeof(*symbols), symbols, some * sizeof(*symbols)))
+            return 0;
+        for (uint64_t i = 0; i < some && !error; i++)
+            error = add_symbol(all, &symbols[i], strings, code, true);
+        at += some;
+    }
+    return error;
+}
+
+static int read_dynamic(const struct image *image, struct symtab *table, struct candidates *all)
+{
+    struct image_section section;
+    struct dynamic dynamic;
+    uint64_t count;
+    uint64_t hash_bytes;
+    uint8_t entries[DYNAMIC_BYTES_MAX];
+    if (!image_find_dynamic(image, &section))
+        return 0;
+    size_t bytes = section.bytes < sizeof(entries) ? (size_t)section.bytes : sizeof(entries);
+    struct svma_reader reader = {.read = read_image_svma, .context = (void *)(uintptr_t)image};
+    if (image_read_off(image, section.off, entries, bytes) || !dynamic_parse(entries, bytes, &dynamic) ||
+        !dynamic_count(&dynamic, &reader, &count, &hash_bytes) || count > MAX_SYMBOLS)
+        return 0;
+    struct strings strings = {0};
+    struct code_ranges code = {0};
+    int error = read_dynamic_strings(image, &dynamic, &table->strings[0], &strings);
+    if (!error)
+        error = survey_segments(image, &code);
+    if (!error && strings.data)
+        error = read_dynamic_symbols(image, &dynamic, count, strings, &code, all);
+    free(code.items);
+    return error;
+}
+
 int symtab_new(const struct image *image, struct symtab **ret_table)
 {
     struct symtab *table = calloc(1, sizeof(*table));
@@ -401,6 +494,8 @@ int symtab_new(const struct image *image, struct symtab **ret_table)
         if (elf_kind(elf) == ELF_K_ELF)
             error = read_elf(image, elf, table, &all);
         elf_end(elf);
+    } else if (image_section_count(image) == 0) {
+        error = read_dynamic(image, table, &all);
     }
     if (!error)
         error = build_ranges(table, &all);

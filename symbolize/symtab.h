@@ -1,15 +1,16 @@
 /*
  * Function symbols of one image, ready for lookup by address.
  *
- * From .symtab and .dynsym together. One name per address, always the same one, whatever the order in the file:
- * among symbols that cover an address functions (STT_FUNC, STT_GNU_IFUNC) before other types; then global, weak, local;
- * then fewer leading underscores; then the larger start; then bytewise (the first 4 KiB). A symbol with st_size 0
- * covers the bytes to the next symbol's start (or its section's end), and only where no symbol with a size covers them
- * and no sized symbol ends in between (no name from across a gap). In an image without .symtab it covers nothing: the
- * names of its local functions are gone, so what follows it need not be its own. Section, file and TLS symbols,
- * undefined and absolute ones, mapping labels (names that begin with '$'), empty names and all that does not start in
- * an executable section are not names. A size beyond the section is cut to the section's end. STT_GNU_IFUNC names its
- * resolver's code, which is a function's code like any other.
+ * From .symtab and .dynsym together; in an image without section headers from what PT_DYNAMIC tells of .dynsym, and
+ * then an executable segment stands for its sections. One name per address, always the same one, whatever the order in
+ * the file: among symbols that cover an address functions (STT_FUNC, STT_GNU_IFUNC) before other types; then global,
+ * weak, local; then fewer leading underscores; then the larger start; then bytewise (the first 4 KiB). A symbol with
+ * st_size 0 covers the bytes to the next symbol's start (or its section's end), and only where no symbol with a size
+ * covers them and no sized symbol ends in between (no name from across a gap). In an image without .symtab it covers
+ * nothing: the names of its local functions are gone, so what follows it need not be its own. Section, file and TLS
+ * symbols, undefined and absolute ones, mapping labels (names that begin with '$'), empty names and all that does not
+ * start in an executable section are not names. A size beyond the section is cut to the section's end. STT_GNU_IFUNC
+ * names its resolver's code, which is a function's code like any other.
  *
  * Built once from libelf (its handle lives only while building), then immutable: any thread may look up.
  * A damaged table gives the symbols that could be read. Limits per table: 16 million symbols, 1 GiB of names,
