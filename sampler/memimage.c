@@ -13,7 +13,7 @@ enum {
     HEAD_BYTES = 16 << 10,
     HEADERS_MAX = 128, /* all program headers */
     SIZE_MAX_BYTES = 256 << 20,
-    WHOLE_MAX_BYTES = 4 << 20,
+    WHOLE_MAX_BYTES = 1 << 20,
     NEEDED_MAX_BYTES = 16 << 20,
     NOTES_MAX_BYTES = 64 << 10
 };

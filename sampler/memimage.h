@@ -15,7 +15,7 @@
 int memimage_open_head(int mem_fd, const struct mapping *base, struct image **ret_image);
 
 /*
- * The image at its own file offsets. Of one whose segments have at most 4 MiB all is read, of others what names and
+ * The image at its own file offsets. Of one whose segments have at most 1 MiB all is read, of others what names and
  * unwinding need, 16 MiB at most; the unwinder reads their code from the process. Returns 0; -ENODATA: it is no ELF,
  * its headers are not mapped, or it would be larger than 256 MiB; -ENOMEM.
  */
