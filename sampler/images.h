@@ -1,7 +1,8 @@
 /*
  * All images that were seen mapped, each opened once, when first seen, and kept to the end: a target that exits before
  * the names are looked up still gets them. An image is identified by device and inode (which cannot be used again while
- * we hold it open) and its number is what a recorded frame carries. Number 0 is no image.
+ * we hold it open; where we do not, by the first page in memory, too) and its number is what a recorded frame carries.
+ * Number 0 is no image.
  *
  * Filled by one thread only, the capture thread in a run.
  */
@@ -19,13 +20,22 @@ struct images;
 struct images *images_new(void); /* NULL: no memory */
 void images_free(struct images *images);
 
+/* A mapping of a file in a process. All borrowed. */
+struct mapped_file {
+    int proc_fd;                   /* the process's /proc directory */
+    int mem_fd;                    /* and its memory */
+    pid_t tid;                     /* a living thread of it */
+    const struct mapping *mapping; /* any of the file */
+    const struct mapping *base;    /* the one of its offset 0, or NULL (mappings_base) */
+};
+
 /*
- * The image of a file mapping of the process whose /proc directory is `proc_fd`; `tid` is a living thread of it. The
- * file is opened through map_files (which also finds deleted and replaced files; needs privileges) or through the
- * process's root directory, where the inode must be the one in the mapping; else the image is IMAGE_UNREADABLE and
- * names by its path alone. Returns 0 or -ENOMEM.
+ * The image of that file. It is opened through map_files (which also finds deleted and replaced files; needs
+ * privileges), by its path in the process's mounts and in ours, or as the process's program; what does not come from
+ * map_files counts only if it is the file that is mapped (samefile.h). Else it is read from the process's memory
+ * (memimage.h), else it is IMAGE_UNREADABLE and names by its path alone. Returns 0 or -ENOMEM.
  */
-int images_add_file(struct images *images, int proc_fd, pid_t tid, const struct mapping *mapping, uint32_t *ret_number);
+int images_add_file(struct images *images, const struct mapped_file *file, uint32_t *ret_number);
 
 /* The vDSO: its bytes are read from the process's memory. Equal bytes are one image. */
 int images_add_vdso(struct images *images, int mem_fd, const struct mapping *mapping, uint32_t *ret_number);

@@ -31,6 +31,25 @@ bool mapping_parse(const char **cursor, const char *end, struct mapping *ret);
  */
 void mapping_path(const struct mapping *mapping, char *buffer, size_t size);
 
+/*
+ * What the line does not tell: whether the name itself ends in " (deleted)", or has "\012" in it. So there are up to
+ * four readings, the likely one first: number `reading` from 0 on. false: there is no such one.
+ */
+bool mapping_path_reading(const struct mapping *mapping, unsigned reading, char *buffer, size_t size);
+
+/* All mappings of a maps file, which they borrow. *ret_list is from malloc, for the caller to free. Returns 0 or
+ * -ENOMEM. */
+int mappings_parse(const char *text, size_t size, struct mapping **ret_list, size_t *ret_count);
+
+/*
+ * The mapping of file offset 0 that belongs to list[index], a mapping of a file: of the mappings of that file the
+ * nearest one not above it. At most 64 lines are looked at. NULL: none.
+ */
+const struct mapping *mappings_base(const struct mapping *list, size_t index);
+
+/* Whether both are of the same file (the device and inode are). */
+bool mapping_is_same_file(const struct mapping *a, const struct mapping *b);
+
 /* True for a mapping whose "path" is none: no name, [heap], [anon:...], shared anonymous memory, System V segments. */
 bool mapping_is_anonymous(const struct mapping *mapping);
 

@@ -151,8 +151,11 @@ static void put_image(struct snapfile *file, const struct image *image)
     bool is_elf = image_kind(image) == IMAGE_ELF;
     if (image_fd(image) >= 0 && fstat(image_fd(image), &st) < 0)
         st = (struct stat){0};
-    if (!is_elf || memory_bytes > SNAP_IMAGE_LIMIT_BYTES)
+    /* Read back from a process, and larger: as a file that may be found again by its build-id. */
+    if (!is_elf || memory_bytes > SNAP_IMAGE_LIMIT_BYTES) {
+        memory = NULL;
         memory_bytes = 0;
+    }
     size_t build_id_bytes;
     const uint8_t *build_id = image_build_id(image, &build_id_bytes);
     struct strbuf *out = begin(file, SNAP_IMAGE);

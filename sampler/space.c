@@ -83,6 +83,7 @@ void space_free(struct space *space)
     space_close(space);
     close_fd(&space->perfmap_fd);
     perfmap_free(space->perfmap);
+    remaps_deinit(&space->remaps);
     free(space);
 }
 
@@ -118,39 +119,82 @@ static int add_extent(struct address_map *map, const struct mapping *mapping)
     return 0;
 }
 
-static int find_image(const struct space *space, struct images *images, const struct mapping *mapping, pid_t tid,
-                      uint32_t *ret)
+/* One reading of the maps. */
+struct reading {
+    struct space *space;
+    struct images *images;
+    struct mapping *list;
+    size_t count;
+    struct mapped_file file; /* where the process is */
+    struct remaps remaps;
+};
+
+static int find_image(struct reading *reading, size_t index, uint32_t *ret)
 {
     static const char vdso[] = "[vdso]";
+    const struct mapping *mapping = &reading->list[index];
     *ret = 0;
     if (mapping->path_size == sizeof(vdso) - 1 && memcmp(mapping->path, vdso, sizeof(vdso) - 1) == 0)
-        return images_add_vdso(images, space->mem_fd, mapping, ret);
+        return images_add_vdso(reading->images, reading->space->mem_fd, mapping, ret);
     if (mapping_is_anonymous(mapping))
         return 0;
-    return images_add_file(images, space->proc_fd, tid, mapping, ret);
+    reading->file.mapping = mapping;
+    reading->file.base = mappings_base(reading->list, index);
+    return images_add_file(reading->images, &reading->file, ret);
 }
 
-static int add_region(const struct space *space, pid_t tid, struct images *images, struct address_map *map,
-                      const struct mapping *mapping)
+/* The bias: where this mapping alone could be of several segments, the mapping of the file's beginning tells. */
+static bool find_bias(const struct reading *reading, size_t index, const struct image *image, uint64_t *ret_bias)
+{
+    const struct mapping *mapping = &reading->list[index];
+    const struct mapping *base = mapping->inode ? mappings_base(reading->list, index) : NULL;
+    uint64_t bias;
+    if (base && base != mapping && image_bias(image, base->start_avma, 0, base->executable, &bias) &&
+        image_bias_fits(image, mapping->start_avma, mapping->off, bias)) {
+        *ret_bias = bias;
+        return true;
+    }
+    return image_bias(image, mapping->start_avma, mapping->off, true, ret_bias);
+}
+
+static int fill_region(struct reading *reading, size_t index, struct code_region *region, uint32_t *ret_image)
+{
+    const struct mapping *mapping = &reading->list[index];
+    *region =
+        (struct code_region){.start_avma = mapping->start_avma, .end_avma = mapping->end_avma, .map_off = mapping->off};
+    if (remap_is_candidate(mapping)) {
+        struct remap remap;
+        int error = remap_find(&reading->space->remaps, &reading->remaps, reading->list, reading->count, index,
+                               reading->images, &reading->file, &remap);
+        *ret_image = error ? 0 : remap.image;
+        if (error || !remap.image)
+            return error;
+        region->image = images_get(reading->images, remap.image);
+        region->map_off = remap.map_off;
+        region->bias = remap.bias;
+        region->has_bias = true;
+        return 0;
+    }
+    int error = find_image(reading, index, ret_image);
+    const struct image *image = error ? NULL : images_get(reading->images, *ret_image);
+    if (image && image_kind(image) == IMAGE_ELF) {
+        region->image = image;
+        region->has_bias = find_bias(reading, index, image, &region->bias);
+    }
+    return error;
+}
+
+static int add_region(struct reading *reading, size_t index, struct address_map *map)
 {
     size_t number = map->code.count;
     int error = array_room(&map->regions, &map->region_capacity, number + 1);
     if (!error)
         error = array_room(&map->region_images, &map->image_capacity, number + 1);
     if (!error)
-        error = find_image(space, images, mapping, tid, &map->region_images[number]);
-    if (error)
-        return error;
-    struct code_region region = {
-        .start_avma = mapping->start_avma, .end_avma = mapping->end_avma, .map_off = mapping->off};
-    const struct image *image = images_get(images, map->region_images[number]);
-    if (image && image_kind(image) == IMAGE_ELF) {
-        region.image = image;
-        region.has_bias = image_bias(image, mapping->start_avma, mapping->off, true, &region.bias);
-    }
-    map->regions[number] = region;
-    map->code.count++;
-    return 0;
+        error = fill_region(reading, index, &map->regions[number], &map->region_images[number]);
+    if (!error)
+        map->code.count++;
+    return error;
 }
 
 struct address_map *address_map_new(size_t regions, size_t extents)
@@ -188,43 +232,57 @@ void address_map_unref(struct address_map *map)
     free(map);
 }
 
-int space_read_maps(const struct space *space, pid_t tid, struct images *images, struct address_map **ret_map)
+static int fill_map(struct reading *reading, struct address_map *map)
 {
-    static atomic_uint_fast64_t generation;
+    int error = 0;
+    for (size_t i = 0; i < reading->count && !error; i++) {
+        if (reading->list[i].readable)
+            error = add_extent(map, &reading->list[i]);
+        if (reading->list[i].executable && !error)
+            error = add_region(reading, i, map);
+    }
+    map->code.regions = map->regions;
+    return error;
+}
+
+static int read_list(const struct space *space, pid_t tid, char **ret_text, struct mapping **ret_list,
+                     size_t *ret_count)
+{
     autoclose int fd = open_task_file(space->proc_fd, tid, "maps");
     if (fd < 0)
         return -errno;
-    char *text;
     size_t size;
-    int error = fileio_read_all(fd, MAPS_LIMIT_BYTES, &text, &size);
-    if (error)
-        return error;
-    struct address_map *map = calloc(1, sizeof(*map));
-    if (!map) {
-        free(text);
-        return -ENOMEM;
+    int error = fileio_read_all(fd, MAPS_LIMIT_BYTES, ret_text, &size);
+    return error ? error : mappings_parse(*ret_text, size, ret_list, ret_count);
+}
+
+int space_read_maps(struct space *space, pid_t tid, struct images *images, struct address_map **ret_map)
+{
+    static atomic_uint_fast64_t generation;
+    struct reading reading = {
+        .space = space, .images = images, .file = {.proc_fd = space->proc_fd, .mem_fd = space->mem_fd, .tid = tid}};
+    char *text = NULL;
+    struct address_map *map = NULL;
+    int error = read_list(space, tid, &text, &reading.list, &reading.count);
+    if (!error) {
+        map = address_map_new(0, 0);
+        error = map ? 0 : -ENOMEM;
     }
-    map->references = 1;
-    map->code.generation = atomic_fetch_add(&generation, 1) + 1;
-    const char *cursor = text;
-    const char *end = text + size;
-    while (cursor < end && !error) {
-        struct mapping mapping;
-        if (!mapping_parse(&cursor, end, &mapping))
-            continue;
-        if (mapping.readable)
-            error = add_extent(map, &mapping);
-        if (mapping.executable && !error)
-            error = add_region(space, tid, images, map, &mapping);
+    if (!error) {
+        map->code.generation = atomic_fetch_add(&generation, 1) + 1;
+        error = fill_map(&reading, map);
     }
-    free(text);
-    map->code.regions = map->regions;
     if (!error && (map->extent_count == 0 || space_is_gone(space)))
         error = -ESRCH; /* exec or exit: what was read may be another image's */
+    free(reading.list);
+    free(text);
     if (error) {
+        remaps_deinit(&reading.remaps);
         address_map_unref(map);
         return error;
     }
+    remaps_deinit(&space->remaps);
+    space->remaps = reading.remaps;
     *ret_map = map;
     return 0;
 }

@@ -10,6 +10,7 @@
 #define SAMPLER_SPACE_H
 
 #include "sampler/images.h"
+#include "sampler/remap.h"
 #include "symbolize/perfmap.h"
 #include "unwind/codemap.h"
 #include "unwind/unwind.h"
@@ -29,6 +30,7 @@ struct space {
     /* The capture thread's. */
     bool ended;         /* exec or exit was seen */
     unsigned in_flight; /* samples of it in the making */
+    struct remaps remaps;
 
     /* The unwinding thread's. */
     struct unwind_space *unwind;
@@ -88,7 +90,7 @@ uint64_t space_counter(const struct space *space);
  * Reads the maps and opens images not seen before. Returns 0 or a negative errno (-ESRCH: the memory is gone, or became
  * another's while we read; -EACCES).
  */
-int space_read_maps(const struct space *space, pid_t tid, struct images *images, struct address_map **ret_map);
+int space_read_maps(struct space *space, pid_t tid, struct images *images, struct address_map **ret_map);
 
 /* Room for so many regions (code.count, all zero) and extents, for a reader of saved maps to fill. One reference; NULL:
  * no memory. */

@@ -2,6 +2,7 @@
 
 #include "common/fileio.h"
 
+#include <assert.h>
 #include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@ enum {
 struct image {
     int fd; /* owned; -1: in memory, or unreadable */
     uint8_t *memory;
+    struct image_piece *pieces; /* owned; what of the memory is there; NULL: all */
+    size_t piece_count;
     uint64_t size;
     char *path;
     enum image_kind kind;
@@ -44,9 +47,19 @@ static bool is_inside(const struct image *image, uint64_t off, uint64_t bytes)
     return off <= image->size && bytes <= image->size - off;
 }
 
+static bool is_there(const struct image *image, uint64_t off, uint64_t bytes)
+{
+    for (size_t i = 0; i < image->piece_count; i++) {
+        const struct image_piece *piece = &image->pieces[i];
+        if (off >= piece->off && off - piece->off <= piece->bytes && bytes <= piece->bytes - (off - piece->off))
+            return true;
+    }
+    return !image->pieces;
+}
+
 int image_read_off(const struct image *image, uint64_t off, void *buffer, size_t size)
 {
-    if (!is_inside(image, off, size))
+    if (!is_inside(image, off, size) || !is_there(image, off, size))
         return -ENODATA;
     if (size == 0)
         return 0;
@@ -355,6 +368,13 @@ int image_open(int fd, const char *path, struct image **ret_image)
 
 int image_open_memory(void *bytes, size_t size, const char *path, struct image **ret_image)
 {
+    return image_open_pieces(bytes, size, NULL, 0, path, ret_image);
+}
+
+int image_open_pieces(void *bytes, size_t size, const struct image_piece *pieces, size_t count, const char *path,
+                      struct image **ret_image)
+{
+    assert(count <= IMAGE_PIECES_MAX);
     struct image *image = calloc(1, sizeof(*image));
     if (!image) {
         free(bytes);
@@ -364,6 +384,13 @@ int image_open_memory(void *bytes, size_t size, const char *path, struct image *
     image->memory = bytes;
     image->size = size;
     image->path = strdup(path);
+    if (pieces) {
+        image->pieces = calloc(count + 1, sizeof(*pieces));
+        if (!image->pieces)
+            return finish_open(image, -ENOMEM, ret_image);
+        memcpy(image->pieces, pieces, count * sizeof(*pieces));
+        image->piece_count = count;
+    }
     return finish_open(image, image->path ? read_image(image) : -ENOMEM, ret_image);
 }
 
@@ -374,6 +401,7 @@ void image_free(struct image *image)
     if (image->fd >= 0)
         close(image->fd);
     free(image->memory);
+    free(image->pieces);
     free(image->segments);
     free(image->path);
     free(image);
@@ -401,8 +429,9 @@ int image_fd(const struct image *image)
 
 const void *image_memory(const struct image *image, size_t *ret_size)
 {
-    *ret_size = image->memory ? (size_t)image->size : 0;
-    return image->memory;
+    const void *memory = image->pieces ? NULL : image->memory;
+    *ret_size = memory ? (size_t)image->size : 0;
+    return memory;
 }
 
 const uint8_t *image_build_id(const struct image *image, size_t *ret_size)
@@ -457,17 +486,40 @@ bool image_svma_to_off(const struct image *image, uint64_t svma, uint64_t *ret_o
     return false;
 }
 
-bool image_bias(const struct image *image, uint64_t start_avma, uint64_t map_off, bool executable, uint64_t *ret_bias)
+/* Whether the pages of the file that the segment lies in hold map_off. off and file_bytes lie inside the file, so
+ * nothing here can wrap. */
+static bool segment_holds(const struct image_segment *segment, uint64_t map_off, uint64_t *ret_start)
 {
     const uint64_t in_page = PAGE_BYTES - 1;
+    *ret_start = segment->off & ~in_page;
+    return map_off >= *ret_start && map_off < ((segment->off + segment->file_bytes + in_page) & ~in_page);
+}
+
+/* Modulo 2^64: the segment may begin behind map_off, and the bias of a prelinked image may be "negative". */
+static uint64_t segment_bias(const struct image_segment *segment, uint64_t start_avma, uint64_t map_off)
+{
+    return start_avma - (segment->svma + (map_off - segment->off));
+}
+
+bool image_bias_fits(const struct image *image, uint64_t start_avma, uint64_t map_off, uint64_t bias)
+{
+    for (size_t i = 0; i < image->segment_count; i++) {
+        const struct image_segment *segment = &image->segments[i];
+        uint64_t start;
+        if (segment_holds(segment, map_off, &start) && segment_bias(segment, start_avma, map_off) == bias)
+            return true;
+    }
+    return false;
+}
+
+bool image_bias(const struct image *image, uint64_t start_avma, uint64_t map_off, bool executable, uint64_t *ret_bias)
+{
     const struct image_segment *best = NULL;
     int best_rank = -1;
     for (size_t i = 0; i < image->segment_count; i++) {
         const struct image_segment *segment = &image->segments[i];
-        /* off and file_bytes lie inside the file, so nothing here can wrap. */
-        uint64_t start = segment->off & ~in_page;
-        uint64_t end = (segment->off + segment->file_bytes + in_page) & ~in_page;
-        if (map_off < start || map_off >= end)
+        uint64_t start;
+        if (!segment_holds(segment, map_off, &start))
             continue;
         int rank = (segment->executable == executable ? 2 : 0) + (map_off == start ? 1 : 0);
         if (rank > best_rank) {
@@ -477,8 +529,7 @@ bool image_bias(const struct image *image, uint64_t start_avma, uint64_t map_off
     }
     if (!best)
         return false;
-    /* Modulo 2^64: the segment may begin behind map_off, and the bias of a prelinked image may be "negative". */
-    *ret_bias = start_avma - (best->svma + (map_off - best->off));
+    *ret_bias = segment_bias(best, start_avma, map_off);
     return true;
 }
 

@@ -64,6 +64,20 @@ int image_open(int fd, const char *path, struct image **ret_image);
 /* The same on bytes from memory; `bytes` (from malloc) is consumed, also on failure. Used for the vDSO. */
 int image_open_memory(void *bytes, size_t size, const char *path, struct image **ret_image);
 
+/* Bytes of an image in memory that are there: [off, off + bytes). */
+struct image_piece {
+    uint64_t off;
+    uint64_t bytes;
+};
+
+/*
+ * The same, of which only these pieces (copied) are there: to read anything else is -ENODATA. image_memory has none of
+ * it. At most IMAGE_PIECES_MAX pieces; they may overlap.
+ */
+enum { IMAGE_PIECES_MAX = 64 };
+int image_open_pieces(void *bytes, size_t size, const struct image_piece *pieces, size_t count, const char *path,
+                      struct image **ret_image);
+
 void image_free(struct image *image);
 
 enum image_kind image_kind(const struct image *image);
@@ -73,7 +87,7 @@ uint64_t image_size(const struct image *image);    /* bytes in the file when it 
 /* Borrowed, for libelf and libdw handles of one thread's own; -1: in memory, unreadable, no regular file. */
 int image_fd(const struct image *image);
 
-/* Bytes of an image in memory, NULL for a file. Borrowed. */
+/* Bytes of an image in memory, NULL for a file and for pieces. Borrowed. */
 const void *image_memory(const struct image *image, size_t *ret_size);
 
 /* Build-id note (NT_GNU_BUILD_ID) of at most 64 bytes, borrowed; 0 bytes when there is none. */
@@ -103,6 +117,10 @@ bool image_svma_to_off(const struct image *image, uint64_t svma, uint64_t *ret_o
  * Returns false when no segment fits.
  */
 bool image_bias(const struct image *image, uint64_t start_avma, uint64_t map_off, bool executable, uint64_t *ret_bias);
+
+/* Whether some segment explains that mapping with just this bias: where image_bias has to choose, what is known of
+ * another mapping of the same load decides. */
+bool image_bias_fits(const struct image *image, uint64_t start_avma, uint64_t map_off, uint64_t bias);
 
 /* A section by name (".eh_frame"), through the section headers. false: none, empty, SHT_NOBITS or outside the file. */
 bool image_find_section(const struct image *image, const char *name, struct image_section *ret_section);

@@ -79,7 +79,7 @@ static int read_symbols(struct module *module)
         images[count++] = module->debug;
     if (module->debugdata)
         images[count++] = module->debugdata;
-    int error = symtab_new(images, count, &module->symbols);
+    int error = symtab_new_merged(images, count, &module->symbols);
     if (!error && !symtab_has_locals(module->symbols))
         error = gopclntab_symbols(module->image, &module->go_symbols);
     return error;

@@ -1,6 +1,7 @@
 #include "symbolize/symtab.h"
 
 #include "common/array.h"
+#include "symbolize/dynamic.h"
 
 #include <errno.h>
 #include <gelf.h>
@@ -16,6 +17,7 @@ enum {
     MAX_CODE_RANGES = 1 << 16,
     MAX_TABLES = 2, /* of an image */
     RANK_NO_FUNCTION = 1 << 16,
+    SYMBOLS_AT_ONCE = 512,
     COMPARED_NAME_BYTES = 4 << 10 /* bounds what a file full of long equal names can cost */
 };
 
@@ -245,6 +247,16 @@ static int compare_code_range(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
+/* Sorts them and cuts off what overlaps. */
+static void sort_ranges(struct code_ranges *code)
+{
+    if (code->count > 0)
+        qsort(code->items, code->count, sizeof(*code->items), compare_code_range);
+    for (size_t i = 0; i + 1 < code->count; i++)
+        if (code->items[i].end > code->items[i + 1].start)
+            code->items[i].end = code->items[i + 1].start;
+}
+
 /* The sections that hold symbols. */
 static void find_tables(struct source *source)
 {
@@ -276,11 +288,7 @@ static int find_code(Elf *elf, struct code_ranges *code)
         code->items[code->count++] =
             (struct code_range){.start = header.sh_addr, .end = header.sh_addr + header.sh_size};
     }
-    if (code->count > 0)
-        qsort(code->items, code->count, sizeof(*code->items), compare_code_range);
-    for (size_t i = 0; i + 1 < code->count; i++)
-        if (code->items[i].end > code->items[i + 1].start)
-            code->items[i].end = code->items[i + 1].start;
+    sort_ranges(code);
     return 0;
 }
 
@@ -395,6 +403,91 @@ static Elf *open_elf(const struct image *image)
     return image_fd(image) < 0 ? NULL : elf_begin(image_fd(image), ELF_C_READ, NULL);
 }
 
+/* ---- without section headers ---- */
+
+static int read_image_svma(void *context, uint64_t svma, void *buffer, size_t size)
+{
+    return image_read_svma(context, svma, buffer, size);
+}
+
+static int read_dynamic_strings(const struct image *image, const struct dynamic *dynamic, char **ret_strings,
+                                struct strings *ret)
+{
+    uint64_t bytes = dynamic->strings_bytes;
+    if (bytes == 0 || bytes > MAX_STRINGS_BYTES || bytes > image_size(image))
+        return 0;
+    char *strings = malloc(bytes);
+    if (!strings)
+        return -ENOMEM;
+    const char *last =
+        image_read_svma(image, dynamic->strings_svma, strings, bytes) ? NULL : memrchr(strings, '\0', bytes);
+    if (!last) {
+        free(strings);
+        return 0;
+    }
+    *ret_strings = strings;
+    *ret = (struct strings){.data = strings, .bytes = (size_t)(last - strings) + 1};
+    return 0;
+}
+
+static int survey_segments(const struct image *image, struct code_ranges *code)
+{
+    size_t count;
+    const struct image_segment *segments = image_segments(image, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!segments[i].executable || code->count >= MAX_CODE_RANGES)
+            continue;
+        int error = array_room(&code->items, &code->capacity, code->count + 1);
+        if (error)
+            return error;
+        code->items[code->count++] =
+            (struct code_range){.start = segments[i].svma, .end = segments[i].svma + segments[i].file_bytes};
+    }
+    sort_ranges(code);
+    return 0;
+}
+
+static int read_dynamic_symbols(const struct image *image, const struct dynamic *dynamic, uint64_t count,
+                                struct strings strings, const struct code_ranges *code, bool stripped,
+                                struct candidates *all)
+{
+    Elf64_Sym symbols[SYMBOLS_AT_ONCE];
+    int error = 0;
+    for (uint64_t at = 0; at < count && !error;) {
+        uint64_t some = count - at < SYMBOLS_AT_ONCE ? count - at : SYMBOLS_AT_ONCE;
+        if (image_read_svma(image, dynamic->symbols_svma + at * sizeof(*symbols), symbols, some * sizeof(*symbols)))
+            return 0;
+        for (uint64_t i = 0; i < some && !error; i++)
+            error = add_symbol(all, &symbols[i], strings, code, 0, stripped);
+        at += some;
+    }
+    return error;
+}
+
+static int read_dynamic(const struct image *image, const struct code_ranges *code, bool stripped,
+                        struct candidates *all, char **ret_strings)
+{
+    struct image_section section;
+    struct dynamic dynamic;
+    uint64_t count;
+    uint64_t hash_bytes;
+    uint8_t entries[DYNAMIC_BYTES_MAX];
+    if (!image_find_dynamic(image, &section))
+        return 0;
+    size_t bytes = section.bytes < sizeof(entries) ? (size_t)section.bytes : sizeof(entries);
+    struct svma_reader reader = {.read = read_image_svma, .context = (void *)(uintptr_t)image};
+    if (image_read_off(image, section.off, entries, bytes) || !dynamic_parse(entries, bytes, &dynamic) ||
+        !dynamic_count(&dynamic, &reader, &count, &hash_bytes) || count > MAX_SYMBOLS)
+        return 0;
+    struct strings strings = {0};
+    int error = read_dynamic_strings(image, &dynamic, ret_strings, &strings);
+    if (!error && strings.data)
+        error = read_dynamic_symbols(image, &dynamic, count, strings, code, stripped, all);
+    return error;
+}
+
+/* ---- all files of an image ---- */
+
 static void open_source(const struct image *first, const struct image *image, struct source *ret_source)
 {
     uint64_t first_svma;
@@ -425,9 +518,16 @@ static int read_sources(const struct source *sources, size_t count, struct symta
 {
     struct code_ranges code = {0};
     bool stripped = true;
-    int error = sources[0].elf ? find_code(sources[0].elf, &code) : 0;
+    bool has_sections = image_section_count(sources[0].image) > 0;
+    int error = 0;
+    if (sources[0].elf)
+        error = find_code(sources[0].elf, &code);
+    else if (!has_sections)
+        error = survey_segments(sources[0].image, &code);
     for (size_t i = 0; i < count; i++)
         stripped &= !sources[i].tables[0];
+    if (!error && !has_sections)
+        error = read_dynamic(sources[0].image, &code, stripped, all, &table->strings[1]);
     for (size_t i = 0; i < count * MAX_TABLES && !error; i++) {
         const struct source *source = &sources[i / MAX_TABLES];
         Elf_Scn *section = source->tables[i % MAX_TABLES];
@@ -440,7 +540,12 @@ static int read_sources(const struct source *sources, size_t count, struct symta
     return error;
 }
 
-int symtab_new(const struct image *const *images, size_t count, struct symtab **ret_table)
+int symtab_new(const struct image *image, struct symtab **ret_table)
+{
+    return symtab_new_merged(&image, 1, ret_table);
+}
+
+int symtab_new_merged(const struct image *const *images, size_t count, struct symtab **ret_table)
 {
     struct source sources[SYMTAB_IMAGES_MAX];
     struct symtab *table = calloc(1, sizeof(*table));

@@ -1,7 +1,9 @@
 /*
  * Function symbols of one image, ready for lookup by address.
  *
- * From .symtab and .dynsym together, of the image and of the files that have what was stripped from it. One name per
+ * From .symtab and .dynsym together, of the image and of the files that have what was stripped from it; in an image
+ * without section headers from what PT_DYNAMIC tells of .dynsym, and then an executable segment stands for its
+ * sections. One name per
  * address, always the same one, whatever the order in the file: among symbols that cover an address functions
  * (STT_FUNC, STT_GNU_IFUNC) before other types; then global, weak, local; then fewer leading underscores; then the
  * larger start; then bytewise (the first 4 KiB). A symbol with st_size 0 covers the bytes to the next symbol's start
@@ -36,12 +38,14 @@ struct symbol {
 
 enum { SYMTAB_IMAGES_MAX = 4 };
 
+/* Returns 0 or -ENOMEM. Without symbols the table is empty. */
+int symtab_new(const struct image *image, struct symtab **ret_table);
+
 /*
  * Of the first image, which says where its code is; the others have more symbols of the same code, with its addresses
- * or (where the image was prelinked) others as much apart as their first code sections are. Returns 0 or -ENOMEM.
- * Without symbols the table is empty.
+ * or (where the image was prelinked) others as much apart as their first code sections are.
  */
-int symtab_new(const struct image *const *images, size_t count, struct symtab **ret_table);
+int symtab_new_merged(const struct image *const *images, size_t count, struct symtab **ret_table);
 void symtab_free(struct symtab *table);
 
 /* Whether functions came from .symtab: then what the table does not name has no name elsewhere in the image either. */

@@ -1,6 +1,10 @@
 /* chain [SECONDS]: main;level_1;…;level_20;leaf_spin, always. Built in many ways (see CMakeLists.txt). */
 #include "testprog.h"
 
+#ifndef LIFE_SECONDS
+#define LIFE_SECONDS 60
+#endif
+
 EXACT unsigned long leaf_spin(unsigned long x)
 {
     SPIN();
@@ -38,7 +42,7 @@ LEVEL(1, level_2)
 
 int main(int argc, char **argv)
 {
-    stop_after(number_argument(argc, argv, 1, 60));
+    stop_after(number_argument(argc, argv, 1, LIFE_SECONDS));
     ready("");
     volatile unsigned long result = level_1((unsigned long)argc);
     (void)result;

@@ -90,7 +90,7 @@ static void ask_everything(struct image *image)
     image_build_id(image, &id_bytes);
     assert_true(id_bytes <= 64);
     struct symtab *table;
-    assert_int_equal(symtab_new((const struct image *const *)&image, 1, &table), 0);
+    assert_int_equal(symtab_new(image, &table), 0);
     struct symbol symbol;
     symtab_find(table, image_entry_svma(image), &symbol);
     symtab_free(table);
@@ -323,7 +323,7 @@ static void test_file_that_shrinks(void **state)
     struct image_section section;
     assert_false(image_find_section(image, ".text", &section));
     struct symtab *table;
-    assert_int_equal(symtab_new((const struct image *const *)&image, 1, &table), 0);
+    assert_int_equal(symtab_new(image, &table), 0);
     assert_int_equal(symtab_count(table), 0);
     symtab_free(table);
     image_free(image);
@@ -454,15 +454,78 @@ static void test_sparse_file(void **state)
     free(file.data);
 }
 
+static void test_pieces(void **state)
+{
+    (void)state;
+    struct bytes file = read_fixture(FIXTURES "/plain");
+    uint8_t *copy = malloc(file.size);
+    assert_non_null(copy);
+    memcpy(copy, file.data, file.size);
+    const struct image_piece pieces[] = {{0, 2000}, {4096, 100}};
+    struct image *image = NULL;
+    uint8_t buffer[200];
+    assert_int_equal(image_open_pieces(copy, file.size, pieces, 2, "pieces", &image), 0);
+    assert_int_equal(image_kind(image), IMAGE_ELF);
+    assert_int_equal(image_size(image), file.size);
+    size_t size;
+    assert_null(image_memory(image, &size));
+    assert_int_equal(size, 0);
+    assert_int_equal(image_read_off(image, 4096, buffer, 100), 0);
+    assert_memory_equal(buffer, file.data + 4096, 100);
+    assert_int_equal(image_read_off(image, 4095, buffer, 2), -ENODATA);
+    assert_int_equal(image_read_off(image, 4096, buffer, 101), -ENODATA);
+    assert_int_equal(image_read_off(image, 4196, buffer, 1), -ENODATA);
+    assert_int_equal(image_read_off(image, 3000, buffer, 1), -ENODATA);
+    image_free(image);
+    free(file.data);
+}
+
+static void test_bias_of_shared_pages(void **state)
+{
+    (void)state;
+    /* Two code segments that share a page of the file: the mapping of that page alone can be either's. */
+    struct {
+        Elf64_Ehdr elf;
+        Elf64_Phdr segments[2];
+        uint8_t rest[0x2000];
+    } *made = calloc(1, sizeof(*made));
+    assert_non_null(made);
+    made->elf = (Elf64_Ehdr){.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                             .e_machine = EM_X86_64,
+                             .e_phoff = sizeof(Elf64_Ehdr),
+                             .e_phentsize = sizeof(Elf64_Phdr),
+                             .e_phnum = 2};
+    made->segments[0] =
+        (Elf64_Phdr){.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = 0x1300, .p_vaddr = 0x400000};
+    made->segments[1] = (Elf64_Phdr){
+        .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = 0x1300, .p_filesz = 0x100, .p_vaddr = 0x501300};
+    struct image *image;
+    assert_int_equal(image_open_memory(made, sizeof(*made), "made", &image), 0);
+    assert_true(image_bias_fits(image, 0x501000, 0x1000, 0));
+    assert_true(image_bias_fits(image, 0x401000, 0x1000, 0));
+    assert_true(image_bias_fits(image, 0x601000, 0x1000, 0x100000));
+    assert_true(image_bias_fits(image, 0x501000, 0x1000, 0x100000)); /* the first segment, elsewhere */
+    assert_false(image_bias_fits(image, 0x501000, 0x1000, 0x200000));
+    assert_false(image_bias_fits(image, 0x501000, 0x2000, 0));
+    image_free(image);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),         cmocka_unit_test(test_build_id),
-        cmocka_unit_test(test_bias),          cmocka_unit_test(test_extended_numbering),
-        cmocka_unit_test(test_kinds),         cmocka_unit_test(test_odd_files),
-        cmocka_unit_test(test_every_length),  cmocka_unit_test(test_file_that_shrinks),
-        cmocka_unit_test(test_changed_bytes), cmocka_unit_test(test_hostile_numbers),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_build_id),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_extended_numbering),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_odd_files),
+        cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_file_that_shrinks),
+        cmocka_unit_test(test_changed_bytes),
+        cmocka_unit_test(test_hostile_numbers),
         cmocka_unit_test(test_sparse_file),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_bias_of_shared_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -222,12 +222,71 @@ static void test_own_maps(void **state)
     free(text);
 }
 
+static void expect_readings(const char *raw, const char *const *readings, unsigned count)
+{
+    struct guarded text = guarded_new(raw, strlen(raw));
+    struct mapping mapping = {.path = (const char *)text.bytes, .path_size = strlen(raw)};
+    char buffer[64];
+    for (unsigned i = 0; i < count; i++) {
+        assert_true(mapping_path_reading(&mapping, i, buffer, sizeof(buffer)));
+        assert_string_equal(buffer, readings[i]);
+    }
+    assert_false(mapping_path_reading(&mapping, count, buffer, sizeof(buffer)));
+    guarded_free(&text);
+}
+
+static void test_readings_of_a_path(void **state)
+{
+    (void)state;
+    expect_readings("/a b", (const char *const[]){"/a b"}, 1);
+    expect_readings("", (const char *const[]){""}, 1);
+    expect_readings("/a (deleted)", (const char *const[]){"/a (deleted)", "/a"}, 2);
+    expect_readings("/a\\012b", (const char *const[]){"/a\nb", "/a\\012b"}, 2);
+    expect_readings("/\\012 (deleted)", (const char *const[]){"/\n (deleted)", "/\n", "/\\012 (deleted)", "/\\012"}, 4);
+}
+
+static void test_base(void **state)
+{
+    (void)state;
+    static const char text[] = "1000-2000 r--p 00000000 fe:01 7 /a\n"
+                               "nonsense\n"
+                               "2000-3000 r-xp 00000000 00:00 0\n"
+                               "3000-4000 r-xp 00002000 fe:01 7 /a\n"
+                               "4000-5000 r--p 00000000 fe:02 7 /b\n"
+                               "5000-6000 r-xp 00002000 fe:01 8 /c\n"
+                               "6000-7000 r--p 00000000 fe:01 7 /a\n"
+                               "7000-8000 r-xp 00001000 fe:01 7 /a";
+    struct guarded bytes = guarded_new(text, sizeof(text) - 1);
+    struct mapping *list;
+    size_t count;
+    assert_int_equal(mappings_parse((const char *)bytes.bytes, sizeof(text) - 1, &list, &count), 0);
+    assert_int_equal(count, 7);
+    assert_ptr_equal(mappings_base(list, 0), &list[0]);
+    assert_ptr_equal(mappings_base(list, 2), &list[0]);
+    assert_ptr_equal(mappings_base(list, 3), &list[3]);
+    assert_null(mappings_base(list, 4));
+    assert_ptr_equal(mappings_base(list, 6), &list[5]);
+    assert_false(mapping_is_same_file(&list[2], &list[3]));
+    free(list);
+    guarded_free(&bytes);
+    assert_int_equal(mappings_parse("", 0, &list, &count), 0);
+    assert_int_equal(count, 0);
+    free(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),      cmocka_unit_test(test_permissions),        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_path_is_cut), cmocka_unit_test(test_huge_numbers),       cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_own_maps),    cmocka_unit_test(test_garbage_is_skipped),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_permissions),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_path_is_cut),
+        cmocka_unit_test(test_huge_numbers),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_own_maps),
+        cmocka_unit_test(test_garbage_is_skipped),
+        cmocka_unit_test(test_readings_of_a_path),
+        cmocka_unit_test(test_base),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

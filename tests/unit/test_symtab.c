@@ -245,7 +245,7 @@ static struct symtab *open_table(const char *path, struct image **ret_image)
     assert_true(fd >= 0);
     assert_int_equal(image_open(fd, path, ret_image), 0);
     struct symtab *table = NULL;
-    assert_int_equal(symtab_new((const struct image *const *)ret_image, 1, &table), 0);
+    assert_int_equal(symtab_new(*ret_image, &table), 0);
     return table;
 }
 
@@ -369,6 +369,36 @@ static void test_file_ifunc(void **state)
     image_free(image);
 }
 
+/* Without section headers .dynsym is found through PT_DYNAMIC: the names of what is exported stay. */
+static void test_file_without_sections(void **state)
+{
+    (void)state;
+    struct image *file = NULL;
+    struct symtab *whole = open_table(FIXTURES "/gap_stripped", &file);
+    struct symbol wanted = range_of(file, whole, "exported_far");
+    size_t size = image_size(file);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    assert_int_equal(image_read_off(file, 0, bytes, size), 0);
+    Elf64_Ehdr *elf = (Elf64_Ehdr *)(void *)bytes;
+    elf->e_shoff = 0;
+    elf->e_shnum = 0;
+    struct image *image;
+    struct symtab *table;
+    assert_int_equal(image_open_memory(bytes, size, "bare", &image), 0);
+    assert_int_equal(symtab_new(image, &table), 0);
+    struct symbol found;
+    assert_true(symtab_find(table, wanted.start_svma, &found));
+    assert_string_equal(found.name, "exported_far");
+    assert_int_equal(found.start_svma, wanted.start_svma);
+    assert_int_equal(found.end_svma, wanted.end_svma);
+    assert_false(symtab_find(table, wanted.end_svma, &found));
+    symtab_free(table);
+    image_free(image);
+    symtab_free(whole);
+    image_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_file_gap),
         cmocka_unit_test(test_file_aliases),
         cmocka_unit_test(test_file_ifunc),
+        cmocka_unit_test(test_file_without_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
