@@ -14,7 +14,8 @@ enum {
     MAX_READABLE_BYTES = 64 << 10,
     MAX_TREE_STEPS = 100 * 1000,
     MAX_SAVED_SCOPES = 32 * 1000,
-    MAX_CONVERSION_ARGS = 6
+    MAX_CONVERSION_ARGS = 6,
+    MAX_D_REFERENCES = 16 /* a D name may name an earlier part of itself twice, and that one another: 2^16 parts */
 };
 
 struct output {
@@ -220,6 +221,24 @@ static char *demangle_parts(char *name, char *suffix)
     return readable;
 }
 
+/* "_Dmain", "_D4demo3runFiZi": behind "_D" the length of a part. */
+static bool is_d(const char *name)
+{
+    return name[0] == '_' && name[1] == 'D' && (isdigit((unsigned char)name[2]) || strcmp(name, "_Dmain") == 0);
+}
+
+static char *demangle_d(const char *name)
+{
+    size_t references = 0;
+    for (const char *p = name; (p = strchr(p, 'Q')); p++)
+        references++;
+    char *readable = references <= MAX_D_REFERENCES ? dlang_demangle(name, DMGL_NO_OPTS) : NULL;
+    if (readable && strlen(readable) < MAX_READABLE_BYTES)
+        return readable;
+    free(readable);
+    return NULL;
+}
+
 /* Where the compiler's suffix begins. Legacy Rust names have dots inside, and end with the 'E' behind their hash. */
 static char *find_suffix(char *name)
 {
@@ -244,6 +263,8 @@ char *demangle_name(const char *mangled)
     char *readable = NULL;
     if (name[0] == '_' && (name[1] == 'Z' || name[1] == 'R'))
         readable = demangle_parts(name, find_suffix(name));
+    else if (is_d(name))
+        readable = demangle_d(name);
     if (!readable && mangled[bytes])
         return name; /* is shorter */
     free(name);

@@ -74,6 +74,25 @@ static void test_rust(void **state)
     expect("_RNvC7mycrateu8gdel_5qa", "mycrate::g\303\266del");
 }
 
+static void test_d(void **state)
+{
+    (void)state;
+    expect("_Dmain", "D main");
+    expect("_D8demangle4testFZv", "demangle.test()");
+    expect("_D8demangle4test6memberMFZv", "demangle.test.member()");
+    expect("_D", NULL);
+    expect("_Data", NULL);
+    expect("_D9", NULL);
+    expect("$s4main3runyyF", NULL); /* Swift */
+    /* Each part names the one before twice. */
+    char bomb[4096] = "_D1aFHiiZv";
+    for (size_t at = strlen(bomb); at + 8 < sizeof(bomb); at += 5)
+        memcpy(bomb + at, "HQbQb", 6);
+    clock_t before = clock();
+    free(demangle_guarded(bomb));
+    assert_true((double)(clock() - before) / CLOCKS_PER_SEC < LIMIT_S);
+}
+
 static void test_suffixes(void **state)
 {
     (void)state;
@@ -219,8 +238,9 @@ static void test_bombs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cxx),       cmocka_unit_test(test_rust), cmocka_unit_test(test_suffixes),
-        cmocka_unit_test(test_unchanged), cmocka_unit_test(test_long), cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_cxx),      cmocka_unit_test(test_rust),      cmocka_unit_test(test_d),
+        cmocka_unit_test(test_suffixes), cmocka_unit_test(test_unchanged), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_bombs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
