@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNITS_MAX = 1 << 22, CHAIN_MAX = 512 };
+enum { UNITS_MAX = 1 << 22, CHAIN_MAX = 512, ENTRIES_MAX = 1 << 26 };
 
 /* After so many lines (of about 50 bytes each) or functions (100) everything that was read is let go. */
 enum { LINES_KEPT = 4 << 20, FUNCTIONS_KEPT = 2 << 20 };
@@ -20,6 +20,7 @@ enum { LINES_KEPT = 4 << 20, FUNCTIONS_KEPT = 2 << 20 };
 /* A compilation unit. The handles are those of the file that is open. */
 struct unit {
     Dwarf_Off die_off;
+    uint64_t bytes; /* of the unit */
     bool is_read;
     bool has_lines;
     Dwarf_Die die;  /* of the unit in the file: has the lines */
@@ -81,11 +82,18 @@ static int read_units(struct debuginfo *debuginfo)
     Dwarf_CU *cu = NULL;
     Dwarf_Die die;
     uint8_t type;
+    struct unit *last = NULL;
     while (dwarf_get_units(debuginfo->file.dwarf, cu, &cu, NULL, &type, &die, NULL) == 0) {
+        if (last)
+            last->bytes = dwarf_dieoffset(&die) - last->die_off;
+        size_t before = debuginfo->unit_count;
         int error = type == DW_UT_compile || type == DW_UT_skeleton ? add_unit(debuginfo, &die) : 0;
         if (error)
             return error;
+        last = debuginfo->unit_count > before ? &debuginfo->units[before] : NULL;
     }
+    if (last)
+        last->bytes = image_size(debuginfo->image);
     rangemap_sort(&debuginfo->ranges);
     return 0;
 }
@@ -123,6 +131,14 @@ static void warn_of_package(struct debuginfo *debuginfo)
     strbuf_deinit(&path);
 }
 
+/* An entry has a byte at least; of a split unit the size is not known. */
+static int read_functions(struct unit *unit, bool deep)
+{
+    bool is_split = unit->tree.addr != unit->die.addr;
+    size_t most = is_split || unit->bytes > ENTRIES_MAX ? ENTRIES_MAX : (size_t)unit->bytes;
+    return dwarffunctions_read(&unit->functions, &unit->tree, deep, most);
+}
+
 static int read_unit(struct debuginfo *debuginfo, struct unit *unit)
 {
     unit->is_read = true;
@@ -134,7 +150,7 @@ static int read_unit(struct debuginfo *debuginfo, struct unit *unit)
         warn_of_package(debuginfo);
         unit->tree = unit->die;
     }
-    int error = dwarffunctions_read(&unit->functions, &unit->tree, false);
+    int error = read_functions(unit, false);
     debuginfo->functions_read += unit->functions.count;
     return error;
 }
@@ -160,7 +176,7 @@ static int find_function(struct debuginfo *debuginfo, struct unit *unit, uint64_
     int error = 0;
     *ret_function = dwarffunctions_find(&unit->functions, svma);
     if (!*ret_function && !unit->functions.is_deep && unit->tree.addr) {
-        error = dwarffunctions_read(&unit->functions, &unit->tree, true);
+        error = read_functions(unit, true);
         debuginfo->functions_read += unit->functions.count;
         debuginfo->function = NULL;
         *ret_function = dwarffunctions_find(&unit->functions, svma);

@@ -6,9 +6,28 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/*
+ * Goes over to the next entry beside this one. Damaged information leads back, or in again from the side: entries lie
+ * in the order of their addresses, and there are no more of them than `left`.
+ */
+static bool go_on(Dwarf_Die *die, size_t *left)
+{
+    const void *before = die->addr;
+    if (*left == 0 || dwarf_siblingof(die, die) != 0 || die->addr <= before)
+        return false;
+    --*left;
+    return true;
+}
+
 /* Of real programs: namespaces, classes and blocks are not nested deeper; nor are inlined calls (gcc stops at 8 of one
  * function in itself). */
-enum { NESTING_MAX = 512, RANGES_MAX = 1 << 20, FUNCTIONS_MAX = 1 << 22, INLININGS_MAX = 1 << 20 };
+enum {
+    NESTING_MAX = 512,
+    RANGES_MAX = 1 << 20,
+    FUNCTIONS_MAX = 1 << 22,
+    INLININGS_MAX = 1 << 20,
+    ENTRIES_MAX = 1 << 22
+};
 
 /* Adds all stretches of the code of `die`. */
 static int add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value)
@@ -63,7 +82,7 @@ static bool may_hold_functions(int tag, bool deep)
     }
 }
 
-static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent, unsigned depth)
+static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent, unsigned depth, size_t *left)
 {
     Dwarf_Die die;
     if (depth > NESTING_MAX || dwarf_child(parent, &die) != 0)
@@ -72,18 +91,18 @@ static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent
         int tag = dwarf_tag(&die);
         int error = tag == DW_TAG_subprogram ? add_function(functions, &die) : 0;
         if (!error && may_hold_functions(tag, functions->is_deep) && dwarf_haschildren(&die) > 0)
-            error = read_functions_in(functions, &die, depth + 1);
+            error = read_functions_in(functions, &die, depth + 1, left);
         if (error)
             return error;
-    } while (dwarf_siblingof(&die, &die) == 0);
+    } while (go_on(&die, left));
     return 0;
 }
 
-int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep)
+int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep, size_t most)
 {
     dwarffunctions_deinit(functions);
     functions->is_deep = deep;
-    int error = read_functions_in(functions, die, 0);
+    int error = read_functions_in(functions, die, 0, &most);
     rangemap_sort(&functions->ranges);
     return error;
 }
@@ -124,7 +143,8 @@ static bool is_block(int tag)
            tag == DW_TAG_with_stmt;
 }
 
-static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int32_t parent, unsigned depth)
+static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int32_t parent, unsigned depth,
+                             size_t *left)
 {
     Dwarf_Die die;
     if (depth > NESTING_MAX || dwarf_child(scope, &die) != 0)
@@ -134,10 +154,10 @@ static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int3
         int32_t number = parent;
         int error = tag == DW_TAG_inlined_subroutine ? add_inlining(inlinings, &die, parent, &number) : 0;
         if (!error && (tag == DW_TAG_inlined_subroutine || is_block(tag)) && dwarf_haschildren(&die) > 0)
-            error = read_inlinings_in(inlinings, &die, number, depth + 1);
+            error = read_inlinings_in(inlinings, &die, number, depth + 1, left);
         if (error)
             return error;
-    } while (dwarf_siblingof(&die, &die) == 0);
+    } while (go_on(&die, left));
     return 0;
 }
 
@@ -145,7 +165,8 @@ int inlinings_read(struct inlinings *inlinings, Dwarf_Die *function)
 {
     inlinings->count = 0;
     inlinings->ranges.count = 0;
-    return read_inlinings_in(inlinings, function, -1, 0);
+    size_t left = ENTRIES_MAX;
+    return read_inlinings_in(inlinings, function, -1, 0, &left);
 }
 
 void inlinings_deinit(struct inlinings *inlinings)

@@ -18,10 +18,10 @@ struct dwarffunctions {
 };
 
 /*
- * Reads those of the unit `die`. Not those inside other functions, which takes longer (`deep`: these too). Returns 0 or
- * -ENOMEM; of damaged information as much as there is.
+ * Reads those of the unit `die`, of which no more than `most` entries are looked at. Not those inside other functions,
+ * which takes longer (`deep`: these too). Returns 0 or -ENOMEM; of damaged information as much as there is.
  */
-int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep);
+int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep, size_t most);
 void dwarffunctions_deinit(struct dwarffunctions *functions);
 
 /* NULL: none. */
