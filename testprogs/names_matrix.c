@@ -6,7 +6,8 @@
  *   -DLIBRARY  all but main, for a shared library
  *   -DPROGRAM  main alone, which loads the library that argv[2] names
  *
- * names_matrix SECONDS [LIBRARY] takes so much CPU time. The lines of the stack carry a comment "line: FUNCTION", for the test to find.
+ * names_matrix SECONDS [LIBRARY] takes so much CPU time. The lines of the stack carry a comment "line: FUNCTION", for
+ * the test to find.
  */
 #include "testprog.h"
 
