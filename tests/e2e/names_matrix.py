@@ -27,7 +27,7 @@ LINKS = {
 DEBUG = {"full": ("-g",), "dwarf4": ("-gdwarf-4",), "split4": ("-gdwarf-4", "-gsplit-dwarf"), "split5": ("-gdwarf-5", "-gsplit-dwarf"), "zlib": ("-g", "-gz=zlib")}
 
 FRAMES = ("main", "middle", "hot", "spin")
-SECONDS = "0.1"  # of CPU time, less than 1
+SECONDS = "0.06"  # of CPU time, less than 1
 WORKERS = 4
 # binutils' one ends by a fault with version 5, llvm's never with gcc's
 PACKAGERS = {("gcc", "4"): "dwp", ("clang", "4"): "dwp", ("clang", "5"): "llvm-dwp"}
