@@ -49,7 +49,8 @@ unit_test(symtab USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_def
 unit_test(symbolize USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(debugfile USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(debugdata USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
-unit_test(debuginfo USES symbolize common zstd DEPENDS ${fixtures} DEFINES ${fixture_define} FIXTURE_SOURCES="${fixture_source}")
+unit_test(debuginfo USES symbolize common zstd DEPENDS ${fixtures} DEFINES ${fixture_define} FIXTURE_SOURCES="${fixture_source}"
+          $<$<CXX_COMPILER_ID:Clang>:CXX_IS_CLANG>)
 unit_test(gopclntab USES symbolize common)
 unit_test(demangle USES symbolize)
 unit_test(perfmap USES symbolize common)
