@@ -39,6 +39,7 @@ need_tests() {
     need libcmocka-dev /usr/include/cmocka.h
     need python3 python3
     need xz-utils xz
+    need dwz dwz
     need musl-tools musl-gcc
     need nodejs node
     need strace strace

@@ -81,8 +81,11 @@ static const char help[] =
 
 struct symbolizer_options options_naming(const struct options *options)
 {
-    return (struct symbolizer_options){
-        .inlines = !options->no_inlines, .lines = options->output.show_lines, .debuginfod = options->debuginfod};
+    const char *directory = getenv("SAMPLER_DEBUG_DIR");
+    return (struct symbolizer_options){.inlines = !options->no_inlines,
+                                       .lines = options->output.show_lines,
+                                       .debuginfod = options->debuginfod,
+                                       .debug_directory = directory && directory[0] == '/' ? directory : NULL};
 }
 
 const char *options_help(void)

@@ -73,7 +73,10 @@ void options_deinit(struct options *options);
 /* Whether a thread of that id and name is among those that the user chose. */
 bool options_want_thread(const struct options *options, pid_t tid, const char *comm);
 
-/* How frames are to be named; whom to tell is for the caller to add. */
+/*
+ * How frames are to be named; whom to tell is for the caller to add. A further directory of debug files is the one that
+ * the environment names (SAMPLER_DEBUG_DIR, an absolute path).
+ */
 struct symbolizer_options options_naming(const struct options *options);
 
 /* The help text: static. */

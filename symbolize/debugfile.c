@@ -74,14 +74,13 @@ static void add_build_id_path(struct strbuf *path, const char *directory, const 
     strbuf_adds(path, ".debug");
 }
 
-static int find_by_build_id(const struct debugfile_search *search, const struct image *image, const uint8_t *build_id,
-                            size_t bytes, struct image **ret_debug)
+/* The file of that build-id in the directory; NULL: there is none. */
+static int find_in_directory(const struct debugfile_search *search, const char *directory, const struct image *image,
+                             const uint8_t *build_id, size_t bytes, struct image **ret_debug)
 {
     struct strbuf path = {0};
-    struct image *candidate = NULL;
-    if (bytes < 2)
-        return 0;
-    add_build_id_path(&path, search->directory, build_id, bytes);
+    struct image *candidate;
+    add_build_id_path(&path, directory, build_id, bytes);
     int error = open_candidate(&path, &candidate);
     strbuf_deinit(&path);
     if (!candidate || is_same_file(candidate, image)) {
@@ -95,6 +94,16 @@ static int find_by_build_id(const struct debugfile_search *search, const struct 
     }
     *ret_debug = candidate;
     return 0;
+}
+
+static int find_by_build_id(const struct debugfile_search *search, const struct image *image, const uint8_t *build_id,
+                            size_t bytes, struct image **ret_debug)
+{
+    int error = 0;
+    for (size_t i = 0; i < DEBUGFILE_DIRECTORIES && bytes >= 2 && !error && !*ret_debug; i++)
+        if (search->directories[i])
+            error = find_in_directory(search, search->directories[i], image, build_id, bytes, ret_debug);
+    return error;
 }
 
 /* ---- by link ---- */
@@ -157,61 +166,71 @@ static size_t directory_bytes(const char *path)
     return path[0] == '/' && slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static void add_link_path(struct strbuf *path, const struct debugfile_search *search, const struct image *image,
+/* The image's directory, below one of debug files. */
+static void add_below(struct strbuf *path, const char *directory, const char *own, size_t own_bytes, bool as_it_is)
+{
+    bool is_in_usr = strncmp(own, "/usr/", 5) == 0;
+    size_t skipped = 0;
+    strbuf_adds(path, directory);
+    if (!as_it_is) { /* /lib/x is in a file system without that link as /usr/lib/x, and the other way round */
+        strbuf_adds(path, is_in_usr ? "" : "/usr");
+        skipped = is_in_usr ? 4 : 0;
+    }
+    strbuf_add(path, own + skipped, own_bytes - skipped);
+}
+
+/* In the image's directory, in .debug there, then two in each directory of debug files. */
+enum { LINK_PLACES = 2 + 2 * DEBUGFILE_DIRECTORIES };
+
+/* false: there is no such place. */
+static bool add_link_path(struct strbuf *path, const struct debugfile_search *search, const struct image *image,
                           const char *name, int place)
 {
     const char *own = image_path(image);
     size_t bytes = directory_bytes(own);
-    bool is_in_usr = strncmp(own, "/usr/", 5) == 0;
-    switch (place) {
-    case 0:
+    if (place < 2) {
         strbuf_add(path, own, bytes);
-        break;
-    case 1:
-        strbuf_add(path, own, bytes);
-        strbuf_adds(path, ".debug/");
-        break;
-    case 2:
-        strbuf_adds(path, search->directory);
-        strbuf_add(path, own, bytes);
-        break;
-    default: /* /lib/x is in a file system without that link as /usr/lib/x, and the other way round */
-        strbuf_adds(path, search->directory);
-        if (!is_in_usr)
-            strbuf_adds(path, "/usr");
-        strbuf_add(path, own + (is_in_usr ? 4 : 0), bytes - (is_in_usr ? 4 : 0));
-        break;
+        strbuf_adds(path, place ? ".debug/" : "");
+    } else {
+        const char *directory = search->directories[(place - 2) / 2];
+        if (!directory)
+            return false;
+        add_below(path, directory, own, bytes, place % 2 == 0);
     }
     strbuf_adds(path, name);
+    return true;
 }
 
-enum { LINK_PLACES = 4 };
+/* The file in that place, if it is the image's; NULL: it is not, or there is none. */
+static int find_in_place(const struct debugfile_search *search, const struct image *image, const struct link *link,
+                         int place, struct image **ret_debug)
+{
+    struct strbuf path = {0};
+    struct image *candidate = NULL;
+    int error = add_link_path(&path, search, image, link->name, place) ? open_candidate(&path, &candidate) : 0;
+    strbuf_deinit(&path);
+    if (!candidate)
+        return error;
+    bool is_itself = is_same_file(candidate, image);
+    if (!is_itself && is_of(candidate, image, link->crc)) {
+        *ret_debug = candidate;
+        return 0;
+    }
+    if (!is_itself)
+        warn_of(search, image, candidate);
+    image_free(candidate);
+    return 0;
+}
 
 static int find_by_link(const struct debugfile_search *search, const struct image *image, struct image **ret_debug)
 {
     struct link link;
+    int error = 0;
     if (directory_bytes(image_path(image)) == 0 || !read_link(image, &link))
         return 0;
-    for (int place = 0; place < LINK_PLACES; place++) {
-        struct strbuf path = {0};
-        struct image *candidate;
-        add_link_path(&path, search, image, link.name, place);
-        int error = open_candidate(&path, &candidate);
-        strbuf_deinit(&path);
-        if (error)
-            return error;
-        if (!candidate)
-            continue;
-        bool is_itself = is_same_file(candidate, image);
-        if (!is_itself && is_of(candidate, image, link.crc)) {
-            *ret_debug = candidate;
-            return 0;
-        }
-        if (!is_itself)
-            warn_of(search, image, candidate);
-        image_free(candidate);
-    }
-    return 0;
+    for (int place = 0; place < LINK_PLACES && !error && !*ret_debug; place++)
+        error = find_in_place(search, image, &link, place, ret_debug);
+    return error;
 }
 
 /* What the server says is checked as a file here would be. */

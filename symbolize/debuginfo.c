@@ -64,7 +64,7 @@ static int add_unit(struct debuginfo *debuginfo, Dwarf_Die *die)
     Dwarf_Addr end;
     if (debuginfo->unit_count >= UNITS_MAX)
         return 0;
-    while ((at = dwarf_ranges(die, at, &base, &start, &end)) > 0) {
+    while (!rangemap_is_full(ranges) && (at = dwarf_ranges(die, at, &base, &start, &end)) > 0) {
         int error = rangemap_add(ranges, start, end, (uint32_t)debuginfo->unit_count);
         if (error)
             return error;
@@ -146,7 +146,7 @@ static int read_unit(struct debuginfo *debuginfo, struct unit *unit)
     if (!dwarf_offdie(debuginfo->file.dwarf, unit->die_off, &unit->die))
         return 0;
     unit->tree = unit->die;
-    if (dwarfsplit_is_split(&unit->die) && !dwarfsplit_open(&unit->die, &unit->tree)) {
+    if (dwarfsplit_is_split(&unit->die) && !dwarfsplit_open(debuginfo->image, &unit->die, &unit->tree)) {
         warn_of_package(debuginfo);
         unit->tree = unit->die;
     }
@@ -307,7 +307,7 @@ int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, const struct sour
         return error;
     error = find_function(debuginfo, unit, svma, &function);
     if (!error && !function) {
-        debuginfo->inlinings.count = debuginfo->inlinings.ranges.count = 0;
+        inlinings_clear(&debuginfo->inlinings);
         debuginfo->function = NULL;
     } else if (!error && function->addr != debuginfo->function) {
         error = inlinings_read(&debuginfo->inlinings, function);

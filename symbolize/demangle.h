@@ -1,7 +1,7 @@
 /*
  * C++ (Itanium ABI) and Rust (legacy and v0) names as a reader wants them: no parameter list, no return type, no Rust
- * hash. D names as the library gives them. Others (Swift) stay. Through libiberty. Time and size are bounded: names beyond 8 KiB, and hostile names ("bombs" that expand
- * without end, or beyond 64 KiB) stay as they are.
+ * hash. D names as the library gives them. Others (Swift) stay. Through libiberty. Time and size are bounded: names
+ * beyond 8 KiB, and hostile names ("bombs" that expand without end, or beyond 64 KiB) stay as they are.
  *
  *   _ZN2ns5ClassIiE6methodEv              ns::Class<int>::method
  *   _ZN5crate6module3hot17h<hash>E        crate::module::hot

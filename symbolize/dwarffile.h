@@ -23,7 +23,8 @@ struct dwarffile {
 /* Has it DWARF at all? Nothing is opened for that. */
 bool dwarffile_has_any(const struct image *image);
 
-/* Returns 0 or -ENOMEM; without DWARF, or with none that libdw takes, `dwarf` is NULL. `file` is to be closed. */
+/* `search` NULL: what it shares with others is not looked for. Returns 0 or -ENOMEM; without DWARF, or with none that
+ * libdw takes, `dwarf` is NULL. `file` is to be closed. */
 int dwarffile_open(struct dwarffile *file, const struct image *image, const struct debugfile_search *search);
 void dwarffile_close(struct dwarffile *file);
 

@@ -21,13 +21,7 @@ static bool go_on(Dwarf_Die *die, size_t *left)
 
 /* Of real programs: namespaces, classes and blocks are not nested deeper; nor are inlined calls (gcc stops at 8 of one
  * function in itself). */
-enum {
-    NESTING_MAX = 512,
-    RANGES_MAX = 1 << 20,
-    FUNCTIONS_MAX = 1 << 22,
-    INLININGS_MAX = 1 << 20,
-    ENTRIES_MAX = 1 << 22
-};
+enum { NESTING_MAX = 512, FUNCTIONS_MAX = 1 << 22, INLININGS_MAX = 1 << 20, ENTRIES_MAX = 1 << 22 };
 
 /* Adds all stretches of the code of `die`. */
 static int add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value)
@@ -36,7 +30,7 @@ static int add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value)
     Dwarf_Addr base;
     Dwarf_Addr start;
     Dwarf_Addr end;
-    for (int i = 0; i < RANGES_MAX && (at = dwarf_ranges(die, at, &base, &start, &end)) > 0; i++) {
+    while (!rangemap_is_full(map) && (at = dwarf_ranges(die, at, &base, &start, &end)) > 0) {
         int error = rangemap_add(map, start, end, value);
         if (error)
             return error;
@@ -161,10 +155,15 @@ static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int3
     return 0;
 }
 
-int inlinings_read(struct inlinings *inlinings, Dwarf_Die *function)
+void inlinings_clear(struct inlinings *inlinings)
 {
     inlinings->count = 0;
-    inlinings->ranges.count = 0;
+    rangemap_clear(&inlinings->ranges);
+}
+
+int inlinings_read(struct inlinings *inlinings, Dwarf_Die *function)
+{
+    inlinings_clear(inlinings);
     size_t left = ENTRIES_MAX;
     return read_inlinings_in(inlinings, function, -1, 0, &left);
 }

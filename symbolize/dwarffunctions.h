@@ -42,6 +42,7 @@ struct inlinings {
 };
 
 int inlinings_read(struct inlinings *inlinings, Dwarf_Die *function); /* 0 or -ENOMEM */
+void inlinings_clear(struct inlinings *inlinings);
 void inlinings_deinit(struct inlinings *inlinings);
 
 /* The deepest at this address; -1: none. */

@@ -3,6 +3,7 @@
 #include <dwarf.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *string_of(Dwarf_Die *die, unsigned name)
 {
@@ -12,6 +13,7 @@ static const char *string_of(Dwarf_Die *die, unsigned name)
 
 enum { LANG_C_PLUS_PLUS_17 = 0x2b, LANG_C_PLUS_PLUS_20 = 0x2c }; /* newer than libdw 0.188 */
 
+/* Only the unit has a language; those of several units that share what they have (dwz) need not have one. */
 static bool has_scopes(Dwarf_Die *die)
 {
     Dwarf_Die unit;
@@ -53,18 +55,36 @@ static bool is_named_scope(int tag)
            tag == DW_TAG_module;
 }
 
-static void add_scopes(Dwarf_Die *die, struct strbuf *name)
+static void add_scope(Dwarf_Die *scope, bool is_lambda, struct strbuf *name)
+{
+    const char *text = dwarf_diename(scope);
+    if (!text)
+        text = is_lambda ? "{lambda}" : dwarf_tag(scope) == DW_TAG_namespace ? "(anonymous namespace)" : "(anonymous)";
+    strbuf_addf(name, "%s::", text);
+}
+
+/* Functions are in functions no deeper than this. */
+enum { FUNCTIONS_MAX = 8 };
+
+/* Those of a type in a function begin with the function's own, which stand where it is declared. */
+static void add_scopes(Dwarf_Die *die, unsigned functions, struct strbuf *name)
 {
     Dwarf_Die *scopes = NULL;
     int count = dwarf_getscopes_die(die, &scopes); /* the innermost first: itself */
-    for (int i = count - 1; i > 0; i--) {
-        int tag = dwarf_tag(&scopes[i]);
-        const char *scope = dwarf_diename(&scopes[i]);
-        if (!is_named_scope(tag))
+    const char *own = dwarf_diename(die);
+    int outermost = count - 1;
+    for (int i = 1; i < count; i++) {
+        if (dwarf_tag(&scopes[i]) != DW_TAG_subprogram)
             continue;
-        strbuf_adds(name, scope ? scope : tag == DW_TAG_namespace ? "(anonymous namespace)" : "(anonymous)");
-        strbuf_adds(name, "::");
+        Dwarf_Die declaration = declaration_of(&scopes[i]);
+        if (functions < FUNCTIONS_MAX)
+            add_scopes(&declaration, functions + 1, name);
+        outermost = i;
+        break;
     }
+    for (int i = outermost; i > 0; i--)
+        if (is_named_scope(dwarf_tag(&scopes[i])) || dwarf_tag(&scopes[i]) == DW_TAG_subprogram)
+            add_scope(&scopes[i], i == 1 && own && strcmp(own, "operator()") == 0, name);
     free(scopes);
 }
 
@@ -77,8 +97,8 @@ int dwarfname_read(Dwarf_Die *die, struct strbuf *name)
     if (!text) {
         text = dwarf_diename(die);
         Dwarf_Die declaration = declaration_of(die);
-        if (text && has_scopes(&declaration))
-            add_scopes(&declaration, name);
+        if (text && has_scopes(die))
+            add_scopes(&declaration, 0, name);
     }
     if (text)
         strbuf_adds(name, text);

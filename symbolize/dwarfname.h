@@ -8,8 +8,8 @@
 
 /*
  * Of a DW_TAG_subprogram or DW_TAG_inlined_subroutine: its linkage name, which may be mangled; else its name behind
- * those of the namespaces and types that it is in ("ns::Class::method"), where the language has such. Replaces what is
- * in `name`, which stays empty when there is none. Returns 0 or -ENOMEM.
+ * those of the namespaces and types that it is in ("ns::Class::method", "ns::function::{lambda}::operator()"), where
+ * the language has such. Replaces what is in `name`, which stays empty when there is none. Returns 0 or -ENOMEM.
  */
 int dwarfname_read(Dwarf_Die *die, struct strbuf *name);
 

@@ -3,6 +3,9 @@
 #include "common/strbuf.h"
 
 #include <dwarf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 bool dwarfsplit_is_regular(const char *path)
@@ -23,26 +26,52 @@ bool dwarfsplit_is_split(Dwarf_Die *unit)
     return name_of(unit) != NULL;
 }
 
-/* Whatever is at a path that libdw would open is a file, or nothing: it would wait for the other end of a FIFO. */
-static bool is_safe(const char *directory, const char *name)
+/* The directory of the file that libdw was given, ending in '/', as libdw finds it; NULL: it has none. To be freed. */
+static char *directory_of(const struct image *image)
+{
+    char link[32];
+    if (image_fd(image) < 0)
+        return NULL;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", image_fd(image));
+    char *path = realpath(link, NULL);
+    if (path && strrchr(path, '/'))
+        strrchr(path, '/')[1] = '\0';
+    return path;
+}
+
+static bool is_file_or_nothing(const char *directory, const char *between, const char *name)
 {
     struct strbuf path = {0};
     struct stat st;
-    if (name[0] != '/' && directory)
-        strbuf_addf(&path, "%s/", directory);
-    strbuf_adds(&path, name);
+    strbuf_addf(&path, "%s%s/%s", directory, between, name);
     bool is_safe = !strbuf_error(&path) && (stat(path.data, &st) < 0 || S_ISREG(st.st_mode));
     strbuf_deinit(&path);
     return is_safe;
 }
 
-bool dwarfsplit_open(Dwarf_Die *skeleton, Dwarf_Die *ret_unit)
+/*
+ * Whatever is at a path that libdw would open is a file, or nothing: it would wait for the other end of a FIFO. It
+ * looks in the directory of the file that it was given, and in that of the compilation, which may be relative to the
+ * former.
+ */
+static bool is_safe(const struct image *image, const char *compilation, const char *name)
+{
+    if (name[0] == '/')
+        return is_file_or_nothing("", "", name);
+    char *own = directory_of(image);
+    bool is_safe = (!own || is_file_or_nothing(own, "", name)) &&
+                   (!compilation || is_file_or_nothing(compilation[0] == '/' || !own ? "" : own, compilation, name));
+    free(own);
+    return is_safe;
+}
+
+bool dwarfsplit_open(const struct image *image, Dwarf_Die *skeleton, Dwarf_Die *ret_unit)
 {
     Dwarf_Attribute attribute;
     Dwarf_Die unit = {0};
     const char *name = name_of(skeleton);
     const char *directory = dwarf_formstring(dwarf_attr(skeleton, DW_AT_comp_dir, &attribute));
-    if (!name || !is_safe(directory, name) ||
+    if (!name || !is_safe(image, directory, name) ||
         dwarf_cu_info(skeleton->cu, NULL, NULL, NULL, &unit, NULL, NULL, NULL) != 0 || !unit.addr)
         return false;
     *ret_unit = unit;

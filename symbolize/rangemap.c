@@ -5,10 +5,24 @@
 #include <stdlib.h>
 
 /* So many ranges that begin before the address and do not hold it are passed over: in real tables a few. */
-enum { STEPS_MAX = 4096 };
+enum { STEPS_MAX = 4096, RANGES_MAX = 1 << 23 };
+
+bool rangemap_is_full(const struct rangemap *map)
+{
+    return map->added >= RANGES_MAX;
+}
+
+void rangemap_clear(struct rangemap *map)
+{
+    map->count = 0;
+    map->added = 0;
+}
 
 int rangemap_add(struct rangemap *map, uint64_t start, uint64_t end, uint32_t value)
 {
+    if (rangemap_is_full(map))
+        return 0;
+    map->added++;
     if (start >= end)
         return 0;
     int error = array_room(&map->items, &map->capacity, map->count + 1);

@@ -87,6 +87,18 @@ static void test_mangled(void **state)
     image_free(image);
 }
 
+/* What an indirect function has chosen runs under its own name. */
+static void test_ifunc(void **state)
+{
+    (void)state;
+    struct symbolizer *symbolizer = symbolizer_new(&names_only);
+    struct image *image = open_image(FIXTURES "/ifunc");
+    assert_true(bytes_named(symbolizer, image, "impl_fast") > 0);
+    assert_true(bytes_named(symbolizer, image, "impl_slow") > 0);
+    symbolizer_free(symbolizer);
+    image_free(image);
+}
+
 /* Where the vDSO is mapped here; an empty range when there is none. */
 static void find_vdso(unsigned long *ret_start, unsigned long *ret_end)
 {
@@ -161,8 +173,8 @@ static void test_many_images(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),           cmocka_unit_test(test_mangled),     cmocka_unit_test(test_vdso),
-        cmocka_unit_test(test_unusable_images), cmocka_unit_test(test_many_images),
+        cmocka_unit_test(test_files), cmocka_unit_test(test_mangled),         cmocka_unit_test(test_ifunc),
+        cmocka_unit_test(test_vdso),  cmocka_unit_test(test_unusable_images), cmocka_unit_test(test_many_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
