@@ -19,6 +19,7 @@ need rustc rustc
 need sqlite3 sqlite3
 need elfutils eu-stack
 need gdb gdb
+need llvm llvm-symbolizer
 need redis-tools redis-benchmark
 need strace strace
 need wrk wrk

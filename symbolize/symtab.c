@@ -204,12 +204,18 @@ static int sweep(struct symtab *table, const struct candidates *all, struct heap
     for (size_t i = 0; i < all->count;) {
         uint64_t start = all->items[i].start;
         const struct candidate *sizeless = NULL;
+        uint64_t reach = 0; /* of those that start here so far, which are all preferred to the next */
+        if (covered_end <= start)
+            heap->count = 0;
         for (; i < all->count && all->items[i].start == start; i++) {
             const struct candidate *item = &all->items[i];
             if (item->sizeless) {
                 sizeless = sizeless ? sizeless : item;
                 continue;
             }
+            if (item->end <= reach)
+                continue;
+            reach = item->end;
             heap_add(heap, item);
             covered_end = item->end > covered_end ? item->end : covered_end;
         }
