@@ -74,13 +74,15 @@ static void add_build_id_path(struct strbuf *path, const char *directory, const 
     strbuf_adds(path, ".debug");
 }
 
-/* The file of that build-id in the directory; NULL: there is none. */
-static int find_in_directory(const struct debugfile_search *search, const char *directory, const struct image *image,
-                             const uint8_t *build_id, size_t bytes, struct image **ret_debug)
+/* The file of that build-id; NULL: there is none. */
+static int find_by_build_id(const struct debugfile_search *search, const struct image *image, const uint8_t *build_id,
+                            size_t bytes, struct image **ret_debug)
 {
     struct strbuf path = {0};
     struct image *candidate;
-    add_build_id_path(&path, directory, build_id, bytes);
+    if (bytes < 2)
+        return 0;
+    add_build_id_path(&path, search->directory, build_id, bytes);
     int error = open_candidate(&path, &candidate);
     strbuf_deinit(&path);
     if (!candidate || is_same_file(candidate, image)) {
@@ -94,16 +96,6 @@ static int find_in_directory(const struct debugfile_search *search, const char *
     }
     *ret_debug = candidate;
     return 0;
-}
-
-static int find_by_build_id(const struct debugfile_search *search, const struct image *image, const uint8_t *build_id,
-                            size_t bytes, struct image **ret_debug)
-{
-    int error = 0;
-    for (size_t i = 0; i < DEBUGFILE_DIRECTORIES && bytes >= 2 && !error && !*ret_debug; i++)
-        if (search->directories[i])
-            error = find_in_directory(search, search->directories[i], image, build_id, bytes, ret_debug);
-    return error;
 }
 
 /* ---- by link ---- */
@@ -179,11 +171,10 @@ static void add_below(struct strbuf *path, const char *directory, const char *ow
     strbuf_add(path, own + skipped, own_bytes - skipped);
 }
 
-/* In the image's directory, in .debug there, then two in each directory of debug files. */
-enum { LINK_PLACES = 2 + 2 * DEBUGFILE_DIRECTORIES };
+/* In the image's directory, in .debug there, then two in the directory of debug files. */
+enum { LINK_PLACES = 4 };
 
-/* false: there is no such place. */
-static bool add_link_path(struct strbuf *path, const struct debugfile_search *search, const struct image *image,
+static void add_link_path(struct strbuf *path, const struct debugfile_search *search, const struct image *image,
                           const char *name, int place)
 {
     const char *own = image_path(image);
@@ -192,13 +183,9 @@ static bool add_link_path(struct strbuf *path, const struct debugfile_search *se
         strbuf_add(path, own, bytes);
         strbuf_adds(path, place ? ".debug/" : "");
     } else {
-        const char *directory = search->directories[(place - 2) / 2];
-        if (!directory)
-            return false;
-        add_below(path, directory, own, bytes, place % 2 == 0);
+        add_below(path, search->directory, own, bytes, place == 2);
     }
     strbuf_adds(path, name);
-    return true;
 }
 
 /* The file in that place, if it is the image's; NULL: it is not, or there is none. */
@@ -207,7 +194,8 @@ static int find_in_place(const struct debugfile_search *search, const struct ima
 {
     struct strbuf path = {0};
     struct image *candidate = NULL;
-    int error = add_link_path(&path, search, image, link->name, place) ? open_candidate(&path, &candidate) : 0;
+    add_link_path(&path, search, image, link->name, place);
+    int error = open_candidate(&path, &candidate);
     strbuf_deinit(&path);
     if (!candidate)
         return error;

@@ -3,7 +3,7 @@
  *
  * By build-id: /usr/lib/debug/.build-id/xx/yyyy.debug. By .gnu_debuglink (a file name and a CRC): in the image's
  * directory, in .debug there, in /usr/lib/debug/DIRECTORY (and without /usr of it, for packages from before directories
- * were merged). Other directories may be named to be looked at as /usr/lib/debug is. A file under the build-id's name
+ * were merged). Another directory may stand for /usr/lib/debug. A file under the build-id's name
  * must have that build-id; one under the link's name the CRC, and the build-id if both have one. Then from a server, if
  * wanted. The image itself, under whatever name, is none. Only regular files are opened.
  *
@@ -15,13 +15,11 @@
 #include "symbolize/debuginfod.h"
 #include "symbolize/image.h"
 
-enum { DEBUGFILE_DIRECTORIES = 2 };
-
 /* Where to look, and whom to tell. */
 struct debugfile_search {
-    const char *directories[DEBUGFILE_DIRECTORIES]; /* "/usr/lib/debug" and the like; NULL: none. Borrowed */
-    struct debuginfod *debuginfod;                  /* asked where none is found; NULL: nobody is. Borrowed */
-    void (*warn)(void *context, const char *text);  /* of a file of another build; may be NULL */
+    const char *directory;                         /* "/usr/lib/debug", or another that is laid out as that. Borrowed */
+    struct debuginfod *debuginfod;                 /* asked where none is found; NULL: nobody is. Borrowed */
+    void (*warn)(void *context, const char *text); /* of a file of another build; may be NULL */
     void *context;
 };
 

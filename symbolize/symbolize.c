@@ -53,10 +53,11 @@ struct symbolizer *symbolizer_new(const struct symbolizer_options *options)
         snprintf(text, sizeof(text), "no debug files are fetched: %s", why);
         options->warn(options->context, text);
     }
-    symbolizer->search = (struct debugfile_search){.directories = {options->debug_directory, "/usr/lib/debug"},
-                                                   .debuginfod = debuginfod,
-                                                   .warn = options->warn,
-                                                   .context = options->context};
+    symbolizer->search =
+        (struct debugfile_search){.directory = options->debug_directory ? options->debug_directory : "/usr/lib/debug",
+                                  .debuginfod = debuginfod,
+                                  .warn = options->warn,
+                                  .context = options->context};
     return symbolizer;
 }
 

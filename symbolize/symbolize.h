@@ -22,7 +22,7 @@ struct symbolizer_options {
     bool inlines;
     bool lines;
     bool debuginfod;             /* debug files that are not here may be fetched from the servers in DEBUGINFOD_URLS */
-    const char *debug_directory; /* like /usr/lib/debug, and looked at before it; NULL: none. Borrowed */
+    const char *debug_directory; /* in the place of /usr/lib/debug; NULL: that one. Borrowed */
     /* What `context` is for. All may be NULL. */
     void (*warn)(void *context, const char *text); /* one line, without an end of line */
     bool (*is_cancelled)(void *context);           /* asked now and then */

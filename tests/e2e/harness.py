@@ -26,6 +26,7 @@ SAMPLER = os.environ["SAMPLER"]
 TESTPROGS = os.environ["TESTPROGS"]
 EVENTS = os.environ.get("SAMPLER_EVENTS")
 BPF = os.environ.get("SAMPLER_BPF", "off")
+os.environ.setdefault("SAMPLER_DEBUG_DIR", "/nonexistent")  # whatever debug files are installed: names are those of the files themselves
 LIMIT = 30.0  # seconds that anything may take which takes a moment on an idle machine
 
 
