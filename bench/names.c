@@ -5,9 +5,10 @@
  * that took and the most memory it had, on standard error.
  */
 #include "common/clock.h"
-#include "symbolize/debugfile.h"
+#include "common/fileio.h"
 #include "symbolize/symbolize.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,8 @@ int main(int argc, char **argv)
     struct image *image;
     struct asked *asked = calloc(ADDRESSES_MAX, sizeof(*asked));
     uint64_t *offs = calloc(ADDRESSES_MAX, sizeof(*offs));
-    if (!path || !asked || !offs || image_open(debugfile_open(path), path, &image) || image_kind(image) != IMAGE_ELF) {
+    if (!path || !asked || !offs || image_open(fileio_open_regular(AT_FDCWD, path), path, &image) ||
+        image_kind(image) != IMAGE_ELF) {
         fprintf(stderr, "usage: names FILE [--no-inlines] [--lines] [--quiet]\n");
         return 2;
     }

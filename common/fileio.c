@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void fileio_cleanup_fd(int *fd)
@@ -100,4 +101,15 @@ int fileio_write(int fd, const void *data, size_t size)
         done += (size_t)put;
     }
     return 0;
+}
+
+int fileio_open_regular(int dirfd, const char *path)
+{
+    struct stat st;
+    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }

@@ -34,4 +34,8 @@ void fileio_raise_limit(void);
 /* write until everything is written. Returns 0 or a negative errno (-EPIPE, -ENOSPC, ...). */
 int fileio_write(int fd, const void *data, size_t size);
 
+/* Opens a regular file for reading, without waiting (a FIFO may lie at the path by now) and without becoming anything's
+ * terminal. Returns the descriptor, or -1. */
+int fileio_open_regular(int dirfd, const char *path);
+
 #endif

@@ -1,11 +1,13 @@
 #include "sampler/images.h"
 
 #include "common/array.h"
+#include "common/clock.h"
 #include "common/fileio.h"
 #include "common/hash.h"
 #include "sampler/memimage.h"
 #include "sampler/samefile.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,6 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A file that cannot be had is looked for again, but not at each reading of the maps. */
+#define RETRY_NS NS_PER_SEC
+
 /* A vDSO is two pages; a mapping that calls itself so and is huge is none of ours. */
 enum { VDSO_LIMIT_BYTES = 1 << 20 };
 
@@ -25,6 +30,7 @@ struct known_image {
     uint64_t inode;
     uint64_t content_hash; /* the vDSO: of its bytes */
     uint64_t head_hash;    /* 0: the descriptor keeps device and inode its own; else of the first page in memory */
+    uint64_t tried_ns;     /* unreadable: last */
 };
 
 struct images {
@@ -82,17 +88,6 @@ int images_add(struct images *images, struct image *image, uint32_t *ret_number)
     return images_push(images, &known, ret_number);
 }
 
-int images_open_regular(int dirfd, const char *path)
-{
-    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat st;
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* ---- files ---- */
 
 /* The name, with which of its readings (mapping_path_reading) names the open file from below `dirfd`; else the likely
@@ -115,7 +110,7 @@ static void find_name(const struct mapped_file *file, int fd, const char *prefix
 static int try_file(const struct mapped_file *file, const char *link, const char *path, struct image **ret_image,
                     enum samefile *ret_same)
 {
-    int fd = images_open_regular(file->proc_fd, link);
+    int fd = fileio_open_regular(file->proc_fd, link);
     if (fd < 0)
         return 0;
     struct image *image;
@@ -139,7 +134,7 @@ static int try_map_files(const struct mapped_file *file, const char *root, struc
     bool maybe;
     snprintf(link, sizeof(link), "map_files/%llx-%llx", (unsigned long long)file->mapping->start_avma,
              (unsigned long long)file->mapping->end_avma);
-    int fd = images_open_regular(file->proc_fd, link);
+    int fd = fileio_open_regular(file->proc_fd, link);
     if (fd < 0)
         return 0;
     bool has_numbers = samefile_has_numbers(fd, file->mapping, &maybe);
@@ -200,7 +195,10 @@ static uint64_t head_hash(const struct mapped_file *file)
 {
     uint8_t page[4096] = {0};
     const struct mapping *mapping = file->mapping;
-    if (file->base && fileio_pread(file->mem_fd, page, sizeof(page), file->base->start_avma) != (ssize_t)sizeof(page))
+    /* Only of an ELF file: other memory with a name is written to as the program likes. */
+    if (file->base &&
+        (fileio_pread(file->mem_fd, page, sizeof(page), file->base->start_avma) != (ssize_t)sizeof(page) ||
+         memcmp(page, ELFMAG, SELFMAG) != 0))
         memset(page, 0, sizeof(page));
     return hash_pair(hash_bytes(page, sizeof(page)), hash_bytes(mapping->path, mapping->path_size)) | 1;
 }
@@ -240,7 +238,8 @@ int images_add_file(struct images *images, const struct mapped_file *file, uint3
     uint32_t number = find_file(images, file);
     const struct image *image = images_get(images, number);
     bool is_retry = image && image_kind(image) == IMAGE_UNREADABLE;
-    if (image && !is_retry) {
+    uint64_t now_ns = is_retry ? clock_now_ns() : 0;
+    if (image && (!is_retry || now_ns - images->items[number - 1].tried_ns < RETRY_NS)) {
         *ret_number = number;
         return 0;
     }
@@ -253,9 +252,11 @@ int images_add_file(struct images *images, const struct mapped_file *file, uint3
         error = open_from_memory(file, path, &known.image);
     if (!error && !known.image) {
         if (is_retry) {
+            images->items[number - 1].tried_ns = now_ns;
             *ret_number = number;
             return 0;
         }
+        known.tried_ns = clock_now_ns();
         error = image_open(-1, path, &known.image);
     }
     if (!error && same != SAMEFILE_NUMBERS)

@@ -43,10 +43,6 @@ int images_add_vdso(struct images *images, int mem_fd, const struct mapping *map
 /* An image that was opened otherwise; consumed, also on failure. Returns 0 or -ENOMEM. */
 int images_add(struct images *images, struct image *image, uint32_t *ret_number);
 
-/* Opens a regular file without waiting (a FIFO may lie at the path by now) and without becoming anything's terminal.
- * Returns the descriptor, or -1. */
-int images_open_regular(int dirfd, const char *path);
-
 /* Borrowed until images_free; NULL for 0. Any thread. */
 const struct image *images_get(const struct images *images, uint32_t number);
 

@@ -243,8 +243,8 @@ static int make(struct making *making, const uint8_t *head, size_t head_bytes, c
         add_all(making);
     else
         add_needed(making);
-    add_dynamic(making);
     put_head(making, head, head_bytes);
+    add_dynamic(making); /* which may lie in the head, and is put right */
     if (making->whole)
         return image_open_memory(making->bytes, making->size, path, ret_image);
     return image_open_pieces(making->bytes, making->size, making->pieces, making->piece_count, path, ret_image);

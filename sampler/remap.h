@@ -32,7 +32,7 @@ struct remaps {
 
 void remaps_deinit(struct remaps *remaps);
 
-/* Whether a mapping can be such a region: executable, private memory without a file, on huge pages or not. */
+/* Whether a mapping can be such a region: executable memory without a file, on huge pages or not. */
 bool remap_is_candidate(const struct mapping *mapping);
 
 /*

@@ -1,6 +1,7 @@
 #include "sampler/snapimage.h"
 
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/images.h"
 #include "sampler/snapformat.h"
 
@@ -64,7 +65,7 @@ static int open_file(const struct saved_image *saved, struct image **ret_image, 
         return image_open(-1, saved->path, ret_image);
     }
     errno = 0;
-    int fd = images_open_regular(AT_FDCWD, saved->path);
+    int fd = fileio_open_regular(AT_FDCWD, saved->path);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0) {
         *ret_why = errno ? strerror(errno) : "not a regular file";

@@ -1,5 +1,6 @@
 #include "symbolize/debugfile.h"
 
+#include "common/fileio.h"
 #include "common/strbuf.h"
 
 #include <errno.h>
@@ -11,17 +12,6 @@
 #include <zlib.h>
 
 enum { CHUNK_BYTES = 1 << 18, LINK_BYTES_MAX = 4096 + 8 };
-
-int debugfile_open(const char *path)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
 
 static bool has_build_id(const struct image *image, const uint8_t *build_id, size_t bytes)
 {
@@ -43,7 +33,7 @@ static int open_candidate(const struct strbuf *path, struct image **ret_candidat
 {
     *ret_candidate = NULL;
     int error = strbuf_error(path);
-    int fd = error ? -1 : debugfile_open(path->data);
+    int fd = error ? -1 : fileio_open_regular(AT_FDCWD, path->data);
     if (fd < 0)
         return error;
     error = image_open(fd, path->data, ret_candidate);
@@ -221,11 +211,14 @@ static int find_by_link(const struct debugfile_search *search, const struct imag
     return error;
 }
 
-/* What the server says is checked as a file here would be. */
+/* What the server says is checked as a file here would be. Only of what lies in a file somewhere: not of the vDSO. */
 static int fetch(const struct debugfile_search *search, const struct image *image, const uint8_t *build_id,
                  size_t bytes, struct image **ret_debug)
 {
     struct image *candidate;
+    *ret_debug = NULL;
+    if (!search->debuginfod || directory_bytes(image_path(image)) == 0)
+        return 0;
     int fd = debuginfod_open(search->debuginfod, build_id, bytes);
     if (fd < 0)
         return 0;
@@ -249,7 +242,7 @@ int debugfile_find(const struct debugfile_search *search, const struct image *im
     int error = find_by_build_id(search, image, build_id, bytes, ret_debug);
     if (!error && !*ret_debug)
         error = find_by_link(search, image, ret_debug);
-    if (!error && !*ret_debug && search->debuginfod)
+    if (!error && !*ret_debug)
         error = fetch(search, image, build_id, bytes, ret_debug);
     return error;
 }
@@ -270,5 +263,9 @@ int debugfile_find_alternate(const struct debugfile_search *search, const struct
         return 0;
     }
     image_free(candidate);
-    return error ? error : find_by_build_id(search, image, build_id, build_id_bytes, ret_alternate);
+    if (!error)
+        error = find_by_build_id(search, image, build_id, build_id_bytes, ret_alternate);
+    if (!error && !*ret_alternate)
+        error = fetch(search, image, build_id, build_id_bytes, ret_alternate);
+    return error;
 }

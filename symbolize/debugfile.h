@@ -2,10 +2,10 @@
  * The separate debug file of an image: the one that was made of the same build, or none.
  *
  * By build-id: /usr/lib/debug/.build-id/xx/yyyy.debug. By .gnu_debuglink (a file name and a CRC): in the image's
- * directory, in .debug there, in /usr/lib/debug/DIRECTORY (and without /usr of it, for packages from before directories
- * were merged). Another directory may stand for /usr/lib/debug. A file under the build-id's name
- * must have that build-id; one under the link's name the CRC, and the build-id if both have one. Then from a server, if
- * wanted. The image itself, under whatever name, is none. Only regular files are opened.
+ * directory, in .debug there, in /usr/lib/debug/DIRECTORY (and with or without /usr before it, for packages from before
+ * directories were merged). Another directory may stand for /usr/lib/debug. A file under the build-id's name must have
+ * that build-id; one under the link's name the CRC, and the build-id if both have one. Then from a server, if wanted.
+ * The image itself, under whatever name, is none. Only regular files are opened.
  *
  * Formats: GDB's manual, "Debugging Information in Separate Files".
  */
@@ -32,8 +32,5 @@ int debugfile_find(const struct debugfile_search *search, const struct image *im
  */
 int debugfile_find_alternate(const struct debugfile_search *search, const struct image *image, const char *name,
                              const uint8_t *build_id, size_t build_id_bytes, struct image **ret_alternate);
-
-/* Opens a regular file without waiting. Returns the descriptor, or -1. */
-int debugfile_open(const char *path);
 
 #endif

@@ -6,6 +6,7 @@
 #include "symbolize/dwarffunctions.h"
 #include "symbolize/dwarfname.h"
 #include "symbolize/dwarfsplit.h"
+#include "symbolize/mapguard.h"
 
 #include <dwarf.h>
 #include <errno.h>
@@ -23,8 +24,9 @@ struct unit {
     uint64_t bytes; /* of the unit */
     bool is_read;
     bool has_lines;
-    Dwarf_Die die;  /* of the unit in the file: has the lines */
-    Dwarf_Die tree; /* has the functions: the same, or the split unit's */
+    Dwarf_Die die;     /* of the unit in the file: has the lines */
+    Dwarf_Die tree;    /* has the functions: the same, or the split unit's */
+    const void *split; /* what the split unit's file is mapped at, guarded; NULL: none */
     struct dwarffunctions functions;
 };
 
@@ -38,6 +40,7 @@ struct debuginfo {
     size_t unit_count;
     size_t unit_capacity;
     struct rangemap ranges; /* to the number of the unit */
+    struct dwarfscopes scopes;
 
     /* Since the file was opened. */
     size_t lines_read;
@@ -58,20 +61,12 @@ static int add_unit(struct debuginfo *debuginfo, Dwarf_Die *die)
 {
     struct rangemap *ranges = &debuginfo->ranges;
     size_t before = ranges->count;
-    ptrdiff_t at = 0;
-    Dwarf_Addr base;
-    Dwarf_Addr start;
-    Dwarf_Addr end;
     if (debuginfo->unit_count >= UNITS_MAX)
         return 0;
-    while (!rangemap_is_full(ranges) && (at = dwarf_ranges(die, at, &base, &start, &end)) > 0) {
-        int error = rangemap_add(ranges, start, end, (uint32_t)debuginfo->unit_count);
-        if (error)
-            return error;
-    }
-    if (ranges->count == before) /* has no code, as far as it says */
-        return 0;
-    int error = array_room(&debuginfo->units, &debuginfo->unit_capacity, debuginfo->unit_count + 1);
+    int error = dwarffunctions_add_ranges(ranges, die, (uint32_t)debuginfo->unit_count);
+    if (error || ranges->count == before) /* has no code, as far as it says */
+        return error;
+    error = array_room(&debuginfo->units, &debuginfo->unit_capacity, debuginfo->unit_count + 1);
     if (!error)
         debuginfo->units[debuginfo->unit_count++] = (struct unit){.die_off = dwarf_dieoffset(die)};
     return error;
@@ -102,8 +97,11 @@ static void forget_units(struct debuginfo *debuginfo)
 {
     for (size_t i = 0; i < debuginfo->unit_count; i++) {
         dwarffunctions_deinit(&debuginfo->units[i].functions);
+        mapguard_remove(debuginfo->units[i].split);
+        debuginfo->units[i].split = NULL;
         debuginfo->units[i].is_read = debuginfo->units[i].has_lines = false;
     }
+    dwarfscopes_clear(&debuginfo->scopes);
     debuginfo->function = NULL;
     debuginfo->lines_read = 0;
     debuginfo->functions_read = 0;
@@ -119,38 +117,47 @@ static int keep_bounded(struct debuginfo *debuginfo)
     return dwarffile_open(&debuginfo->file, debuginfo->image, &debuginfo->search);
 }
 
-static void warn_of_package(struct debuginfo *debuginfo)
+/* Said once. */
+static void warn_of_split(struct debuginfo *debuginfo, Dwarf_Die *skeleton)
 {
+    static const char then[] = "functions have their names from the symbol table, without inlined ones";
     struct strbuf path = {0};
+    struct strbuf text = {0};
     strbuf_addf(&path, "%s.dwp", image_path(debuginfo->image));
-    if (!debuginfo->has_warned && debuginfo->search.warn && path.data && dwarfsplit_is_regular(path.data)) {
-        strbuf_adds(&path, " is not read: functions have their names from the symbol table, without inlined ones");
-        debuginfo->has_warned = true;
-        debuginfo->search.warn(debuginfo->search.context, path.data);
-    }
+    if (path.data && dwarfsplit_is_regular(path.data))
+        strbuf_addf(&text, "%s is not read: %s", path.data, then);
+    else
+        strbuf_addf(&text, "%s of %s is not there, or of another build: %s", dwarfsplit_name(skeleton),
+                    image_path(debuginfo->image), then);
+    if (!debuginfo->has_warned && debuginfo->search.warn && text.data)
+        debuginfo->search.warn(debuginfo->search.context, text.data);
+    debuginfo->has_warned = true;
     strbuf_deinit(&path);
+    strbuf_deinit(&text);
 }
 
 /* An entry has a byte at least; of a split unit the size is not known. */
-static int read_functions(struct unit *unit, bool deep)
+static int read_functions(struct unit *unit, uint64_t lowest_svma, bool deep)
 {
     bool is_split = unit->tree.addr != unit->die.addr;
     size_t most = is_split || unit->bytes > ENTRIES_MAX ? ENTRIES_MAX : (size_t)unit->bytes;
+    unit->functions.ranges.lowest = lowest_svma;
     return dwarffunctions_read(&unit->functions, &unit->tree, deep, most);
 }
 
 static int read_unit(struct debuginfo *debuginfo, struct unit *unit)
 {
     unit->is_read = true;
+    memset(&unit->die, 0, sizeof(unit->die));
     memset(&unit->tree, 0, sizeof(unit->tree));
     if (!dwarf_offdie(debuginfo->file.dwarf, unit->die_off, &unit->die))
         return 0;
     unit->tree = unit->die;
-    if (dwarfsplit_is_split(&unit->die) && !dwarfsplit_open(debuginfo->image, &unit->die, &unit->tree)) {
-        warn_of_package(debuginfo);
+    if (dwarfsplit_is_split(&unit->die) && !dwarfsplit_open(debuginfo->image, &unit->die, &unit->tree, &unit->split)) {
+        warn_of_split(debuginfo, &unit->die);
         unit->tree = unit->die;
     }
-    int error = read_functions(unit, false);
+    int error = read_functions(unit, debuginfo->ranges.lowest, false);
     debuginfo->functions_read += unit->functions.count;
     return error;
 }
@@ -176,7 +183,7 @@ static int find_function(struct debuginfo *debuginfo, struct unit *unit, uint64_
     int error = 0;
     *ret_function = dwarffunctions_find(&unit->functions, svma);
     if (!*ret_function && !unit->functions.is_deep && unit->tree.addr) {
-        error = read_functions(unit, true);
+        error = read_functions(unit, debuginfo->ranges.lowest, true);
         debuginfo->functions_read += unit->functions.count;
         debuginfo->function = NULL;
         *ret_function = dwarffunctions_find(&unit->functions, svma);
@@ -209,7 +216,7 @@ static void count_lines(struct debuginfo *debuginfo, Dwarf_Die *unit)
 /* Where the code at the address stands. */
 static int set_line(struct unit *unit, uint64_t svma, struct strbuf *text, struct source_frame *frame)
 {
-    Dwarf_Line *line = dwarf_getsrc_die(&unit->die, svma);
+    Dwarf_Line *line = unit->die.addr ? dwarf_getsrc_die(&unit->die, svma) : NULL;
     const char *path = line ? dwarf_linesrc(line, NULL, NULL) : NULL;
     int number = 0;
     if (!path || dwarf_lineno(line, &number) != 0 || number <= 0)
@@ -270,14 +277,15 @@ static size_t list_chain(struct debuginfo *debuginfo, Dwarf_Die *function, uint6
 }
 
 static int set_frame(struct debuginfo *debuginfo, struct unit *unit, uint64_t svma, Dwarf_Die *const *chain,
-                     size_t count, size_t index)
+                     size_t count, size_t index, bool names_function)
 {
     struct strbuf *name = &debuginfo->texts[2 * index];
     struct strbuf *file = &debuginfo->texts[2 * index + 1];
     struct source_frame *frame = &debuginfo->frames[index];
     *frame = (struct source_frame){0};
-    int error = chain[index] ? dwarfname_read(chain[index], name) : 0;
-    if (chain[index] && name->size)
+    bool is_named = chain[index] && (index > 0 || names_function);
+    int error = is_named ? dwarfname_read(&debuginfo->scopes, chain[index], name) : 0;
+    if (is_named && name->size)
         frame->name = name->data;
     if (error || !debuginfo->lines)
         return error;
@@ -285,19 +293,19 @@ static int set_frame(struct debuginfo *debuginfo, struct unit *unit, uint64_t sv
 }
 
 static int set_frames(struct debuginfo *debuginfo, struct unit *unit, Dwarf_Die *function, uint64_t svma,
-                      size_t *ret_count)
+                      bool names_function, size_t *ret_count)
 {
     Dwarf_Die *chain[CHAIN_MAX + 1];
     size_t count = list_chain(debuginfo, function, svma, chain);
     int error = make_room(debuginfo, count);
     for (size_t i = 0; i < count && !error; i++)
-        error = set_frame(debuginfo, unit, svma, chain, count, i);
+        error = set_frame(debuginfo, unit, svma, chain, count, i, names_function);
     *ret_count = count;
     return error;
 }
 
-int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, const struct source_frame **ret_frames,
-                   size_t *ret_count)
+int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, bool names_function,
+                   const struct source_frame **ret_frames, size_t *ret_count)
 {
     struct unit *unit;
     Dwarf_Die *function = NULL;
@@ -313,12 +321,12 @@ int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, const struct sour
         error = inlinings_read(&debuginfo->inlinings, function);
         debuginfo->function = function->addr;
     }
-    if (!error && debuginfo->lines && !unit->has_lines) {
+    if (!error && debuginfo->lines && !unit->has_lines && unit->die.addr) {
         count_lines(debuginfo, &unit->die);
         unit->has_lines = true;
     }
     if (!error)
-        error = set_frames(debuginfo, unit, function, svma, ret_count);
+        error = set_frames(debuginfo, unit, function, svma, names_function, ret_count);
     *ret_frames = debuginfo->frames;
     return error;
 }
@@ -335,6 +343,7 @@ int debuginfo_new(const struct image *image, const struct debugfile_search *sear
     debuginfo->image = image;
     debuginfo->search = *search;
     debuginfo->lines = lines;
+    image_code_start(image, &debuginfo->ranges.lowest); /* what the linker has left out begins at 0 */
     int error = dwarffile_open(&debuginfo->file, image, search);
     if (!error && debuginfo->file.dwarf)
         error = read_units(debuginfo);

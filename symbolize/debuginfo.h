@@ -36,10 +36,11 @@ int debuginfo_new(const struct image *image, const struct debugfile_search *sear
 void debuginfo_free(struct debuginfo *debuginfo);
 
 /*
- * The frames at `svma`, the function first, then what is inlined into it; none (0) when nothing is known of the
- * address. Borrowed until the next question. Returns 0 or -ENOMEM.
+ * The frames at `svma`, the function first, then what is inlined into it. Without a function that holds the address one
+ * frame without a name, for its line; none (0) when no unit holds it. `names_function`: the function's own name is
+ * wanted, too. Borrowed until the next question. Returns 0 or -ENOMEM.
  */
-int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, const struct source_frame **ret_frames,
-                   size_t *ret_count);
+int debuginfo_find(struct debuginfo *debuginfo, uint64_t svma, bool names_function,
+                   const struct source_frame **ret_frames, size_t *ret_count);
 
 #endif

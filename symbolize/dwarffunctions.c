@@ -1,30 +1,23 @@
 #include "symbolize/dwarffunctions.h"
 
 #include "common/array.h"
+#include "symbolize/dwarfscopes.h"
 
 #include <dwarf.h>
 #include <errno.h>
 #include <stdlib.h>
 
-/*
- * Goes over to the next entry beside this one. Damaged information leads back, or in again from the side: entries lie
- * in the order of their addresses, and there are no more of them than `left`.
- */
-static bool go_on(Dwarf_Die *die, size_t *left)
-{
-    const void *before = die->addr;
-    if (*left == 0 || dwarf_siblingof(die, die) != 0 || die->addr <= before)
-        return false;
-    --*left;
-    return true;
-}
-
 /* Of real programs: namespaces, classes and blocks are not nested deeper; nor are inlined calls (gcc stops at 8 of one
  * function in itself). */
-enum { NESTING_MAX = 512, FUNCTIONS_MAX = 1 << 22, INLININGS_MAX = 1 << 20, ENTRIES_MAX = 1 << 22 };
+enum {
+    NESTING_MAX = DWARFSCOPES_NESTING,
+    INLININGS_NESTING_MAX = 256,
+    FUNCTIONS_MAX = 1 << 22,
+    INLININGS_MAX = 1 << 20,
+    ENTRIES_MAX = 1 << 22
+};
 
-/* Adds all stretches of the code of `die`. */
-static int add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value)
+int dwarffunctions_add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value)
 {
     ptrdiff_t at = 0;
     Dwarf_Addr base;
@@ -47,7 +40,7 @@ static int add_function(struct dwarffunctions *functions, Dwarf_Die *die)
         return 0;
     int error = array_room(&functions->dies, &functions->capacity, functions->count + 1);
     if (!error)
-        error = add_ranges(&functions->ranges, die, (uint32_t)functions->count);
+        error = dwarffunctions_add_ranges(&functions->ranges, die, (uint32_t)functions->count);
     if (!error && functions->ranges.count > before) /* else a declaration, or a function that is inlined everywhere */
         functions->dies[functions->count++] = *die;
     return error;
@@ -88,13 +81,15 @@ static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent
             error = read_functions_in(functions, &die, depth + 1, left);
         if (error)
             return error;
-    } while (go_on(&die, left));
+    } while (dwarfscopes_next_entry(&die, left));
     return 0;
 }
 
 int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep, size_t most)
 {
+    uint64_t lowest = functions->ranges.lowest;
     dwarffunctions_deinit(functions);
+    functions->ranges.lowest = lowest;
     functions->is_deep = deep;
     int error = read_functions_in(functions, die, 0, &most);
     rangemap_sort(&functions->ranges);
@@ -122,7 +117,7 @@ static int add_inlining(struct inlinings *inlinings, Dwarf_Die *die, int32_t par
         return 0;
     int error = array_room(&inlinings->items, &inlinings->capacity, inlinings->count + 1);
     if (!error)
-        error = add_ranges(&inlinings->ranges, die, (uint32_t)inlinings->count);
+        error = dwarffunctions_add_ranges(&inlinings->ranges, die, (uint32_t)inlinings->count);
     if (error)
         return error;
     *ret_number = (int32_t)inlinings->count++;
@@ -141,7 +136,7 @@ static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int3
                              size_t *left)
 {
     Dwarf_Die die;
-    if (depth > NESTING_MAX || dwarf_child(scope, &die) != 0)
+    if (depth > INLININGS_NESTING_MAX || dwarf_child(scope, &die) != 0)
         return 0;
     do {
         int tag = dwarf_tag(&die);
@@ -151,7 +146,7 @@ static int read_inlinings_in(struct inlinings *inlinings, Dwarf_Die *scope, int3
             error = read_inlinings_in(inlinings, &die, number, depth + 1, left);
         if (error)
             return error;
-    } while (go_on(&die, left));
+    } while (dwarfscopes_next_entry(&die, left));
     return 0;
 }
 

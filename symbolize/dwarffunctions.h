@@ -24,6 +24,9 @@ struct dwarffunctions {
 int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep, size_t most);
 void dwarffunctions_deinit(struct dwarffunctions *functions);
 
+/* Adds all stretches of the code of `die`, a unit, function or inlined call, with this number. Returns 0 or -ENOMEM. */
+int dwarffunctions_add_ranges(struct rangemap *map, Dwarf_Die *die, uint32_t value);
+
 /* NULL: none. */
 Dwarf_Die *dwarffunctions_find(const struct dwarffunctions *functions, uint64_t svma);
 

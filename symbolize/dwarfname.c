@@ -67,28 +67,23 @@ static void add_scope(Dwarf_Die *scope, bool is_lambda, struct strbuf *name)
 enum { FUNCTIONS_MAX = 8 };
 
 /* Those of a type in a function begin with the function's own, which stand where it is declared. */
-static void add_scopes(Dwarf_Die *die, unsigned functions, struct strbuf *name)
+static int add_scopes(struct dwarfscopes *scopes, Dwarf_Die *die, unsigned functions, struct strbuf *name)
 {
-    Dwarf_Die *scopes = NULL;
-    int count = dwarf_getscopes_die(die, &scopes); /* the innermost first: itself */
+    Dwarf_Die chain[DWARFSCOPES_NESTING];
+    size_t count;
     const char *own = dwarf_diename(die);
-    int outermost = count - 1;
-    for (int i = 1; i < count; i++) {
-        if (dwarf_tag(&scopes[i]) != DW_TAG_subprogram)
-            continue;
-        Dwarf_Die declaration = declaration_of(&scopes[i]);
-        if (functions < FUNCTIONS_MAX)
-            add_scopes(&declaration, functions + 1, name);
-        outermost = i;
-        break;
+    int error = dwarfscopes_of(scopes, die, chain, &count);
+    if (!error && count > 0 && dwarf_tag(&chain[count - 1]) == DW_TAG_subprogram && functions < FUNCTIONS_MAX) {
+        Dwarf_Die declaration = declaration_of(&chain[count - 1]);
+        error = add_scopes(scopes, &declaration, functions + 1, name);
     }
-    for (int i = outermost; i > 0; i--)
-        if (is_named_scope(dwarf_tag(&scopes[i])) || dwarf_tag(&scopes[i]) == DW_TAG_subprogram)
-            add_scope(&scopes[i], i == 1 && own && strcmp(own, "operator()") == 0, name);
-    free(scopes);
+    for (size_t i = count; i-- > 0;)
+        if (is_named_scope(dwarf_tag(&chain[i])) || dwarf_tag(&chain[i]) == DW_TAG_subprogram)
+            add_scope(&chain[i], i == 0 && own && strcmp(own, "operator()") == 0, name);
+    return error;
 }
 
-int dwarfname_read(Dwarf_Die *die, struct strbuf *name)
+int dwarfname_read(struct dwarfscopes *scopes, Dwarf_Die *die, struct strbuf *name)
 {
     strbuf_clear(name);
     const char *text = string_of(die, DW_AT_linkage_name);
@@ -97,8 +92,9 @@ int dwarfname_read(Dwarf_Die *die, struct strbuf *name)
     if (!text) {
         text = dwarf_diename(die);
         Dwarf_Die declaration = declaration_of(die);
-        if (text && has_scopes(die))
-            add_scopes(&declaration, 0, name);
+        int error = text && has_scopes(die) ? add_scopes(scopes, &declaration, 0, name) : 0;
+        if (error)
+            return error;
     }
     if (text)
         strbuf_adds(name, text);

@@ -3,6 +3,7 @@
 #define SYMBOLIZE_DWARFNAME_H
 
 #include "common/strbuf.h"
+#include "symbolize/dwarfscopes.h"
 
 #include <elfutils/libdw.h>
 
@@ -11,6 +12,6 @@
  * those of the namespaces and types that it is in ("ns::Class::method", "ns::function::{lambda}::operator()"), where
  * the language has such. Replaces what is in `name`, which stays empty when there is none. Returns 0 or -ENOMEM.
  */
-int dwarfname_read(Dwarf_Die *die, struct strbuf *name);
+int dwarfname_read(struct dwarfscopes *scopes, Dwarf_Die *die, struct strbuf *name);
 
 #endif

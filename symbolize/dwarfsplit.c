@@ -1,6 +1,7 @@
 #include "symbolize/dwarfsplit.h"
 
 #include "common/strbuf.h"
+#include "symbolize/mapguard.h"
 
 #include <dwarf.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@ bool dwarfsplit_is_regular(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static const char *name_of(Dwarf_Die *unit)
+const char *dwarfsplit_name(Dwarf_Die *unit)
 {
     Dwarf_Attribute attribute;
     const char *name = dwarf_formstring(dwarf_attr(unit, DW_AT_dwo_name, &attribute));
@@ -23,7 +24,7 @@ static const char *name_of(Dwarf_Die *unit)
 
 bool dwarfsplit_is_split(Dwarf_Die *unit)
 {
-    return name_of(unit) != NULL;
+    return dwarfsplit_name(unit) != NULL;
 }
 
 /* The directory of the file that libdw was given, ending in '/', as libdw finds it; NULL: it has none. To be freed. */
@@ -65,14 +66,26 @@ static bool is_safe(const struct image *image, const char *compilation, const ch
     return is_safe;
 }
 
-bool dwarfsplit_open(const struct image *image, Dwarf_Die *skeleton, Dwarf_Die *ret_unit)
+/* libdw has mapped the file. */
+static bool guard(Dwarf_Die *unit, const void **ret_guarded)
+{
+    size_t bytes;
+    const void *mapping = elf_rawfile(dwarf_getelf(dwarf_cu_getdwarf(unit->cu)), &bytes);
+    if (!mapping || mapguard_add(mapping, bytes) < 0)
+        return false;
+    *ret_guarded = mapping;
+    return true;
+}
+
+bool dwarfsplit_open(const struct image *image, Dwarf_Die *skeleton, Dwarf_Die *ret_unit, const void **ret_guarded)
 {
     Dwarf_Attribute attribute;
     Dwarf_Die unit = {0};
-    const char *name = name_of(skeleton);
+    const char *name = dwarfsplit_name(skeleton);
     const char *directory = dwarf_formstring(dwarf_attr(skeleton, DW_AT_comp_dir, &attribute));
     if (!name || !is_safe(image, directory, name) ||
-        dwarf_cu_info(skeleton->cu, NULL, NULL, NULL, &unit, NULL, NULL, NULL) != 0 || !unit.addr)
+        dwarf_cu_info(skeleton->cu, NULL, NULL, NULL, &unit, NULL, NULL, NULL) != 0 || !unit.addr ||
+        !guard(&unit, ret_guarded))
         return false;
     *ret_unit = unit;
     return true;

@@ -7,7 +7,7 @@ enum { MAX_WORDS = 4 << 20, WORDS_AT_ONCE = 1024 };
 
 bool dynamic_is_address(int64_t tag)
 {
-    return tag == DT_SYMTAB || tag == DT_STRTAB || tag == DT_HASH || tag == DT_GNU_HASH;
+    return tag == DT_SYMTAB || tag == DT_STRTAB || tag == DT_HASH || tag == DT_GNU_HASH || tag == DT_RELA;
 }
 
 bool dynamic_parse(const uint8_t *bytes, size_t size, struct dynamic *ret)

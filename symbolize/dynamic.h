@@ -40,7 +40,7 @@ bool dynamic_parse(const uint8_t *bytes, size_t size, struct dynamic *ret);
 bool dynamic_count(const struct dynamic *dynamic, const struct svma_reader *reader, uint64_t *ret_count,
                    uint64_t *ret_hash_bytes);
 
-/* True for the entries (DT_*) that hold an address of a table above. */
+/* True for the entries (DT_*) that hold an address of a table above, or of the relocations (imagewords.h). */
 bool dynamic_is_address(int64_t tag);
 
 #endif

@@ -108,7 +108,7 @@ static bool search_segment(const struct image *image, const struct image_segment
                            uint8_t *chunk, uint64_t *budget)
 {
     uint64_t into = -segment->svma & (sizeof(uint64_t) - 1);
-    while (into<segment->file_bytes && * budget> 0) {
+    while (into < segment->file_bytes && *budget != 0) {
         uint64_t left = segment->file_bytes - into;
         size_t size = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
         size = size < *budget ? size : (size_t)*budget;

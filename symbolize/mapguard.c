@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAPS_MAX = 64 };
+enum { MAPS_MAX = 4096 };
 
 /* Read by the handler: the size is set last and taken away first. */
 static struct guarded {
@@ -34,10 +34,13 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
     uintptr_t address = (uintptr_t)info->si_addr;
     (void)context;
-    if (is_guarded(address) && mmap((void *)(address & ~(page_bytes - 1)), page_bytes, PROT_READ,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+    if (info->si_code > 0 && is_guarded(address) &&
+        mmap((void *)(address & ~(page_bytes - 1)), page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) != MAP_FAILED)
         return;
     sigaction(signal, &before, NULL); /* the instruction is run again, and ends as it would have */
+    if (info->si_code <= 0)
+        raise(signal); /* somebody has sent it */
 }
 
 static int set_handler(void)

@@ -23,7 +23,7 @@ int rangemap_add(struct rangemap *map, uint64_t start, uint64_t end, uint32_t va
     if (rangemap_is_full(map))
         return 0;
     map->added++;
-    if (start >= end)
+    if (start >= end || start < map->lowest)
         return 0;
     int error = array_room(&map->items, &map->capacity, map->count + 1);
     if (error)

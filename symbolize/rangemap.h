@@ -17,7 +17,8 @@ struct rangemap {
     struct range *items;
     size_t count;
     size_t capacity;
-    size_t added; /* empty ones, too */
+    size_t added;    /* empty ones, too */
+    uint64_t lowest; /* ranges that begin before this are none; kept by rangemap_clear */
 };
 
 /*

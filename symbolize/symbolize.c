@@ -6,6 +6,7 @@
 #include "symbolize/debugfile.h"
 #include "symbolize/debuginfo.h"
 #include "symbolize/demangle.h"
+#include "symbolize/dwarffile.h"
 #include "symbolize/gopclntab.h"
 #include "symbolize/symtab.h"
 
@@ -47,7 +48,8 @@ struct symbolizer *symbolizer_new(const struct symbolizer_options *options)
     }
     symbolizer->options = *options;
     const char *why = NULL;
-    struct debuginfod *debuginfod = options->debuginfod ? debuginfod_new(&why) : NULL;
+    struct debuginfod *debuginfod =
+        options->debuginfod ? debuginfod_new(options->is_cancelled, options->context, &why) : NULL;
     if (why && options->warn) {
         char text[96];
         snprintf(text, sizeof(text), "no debug files are fetched: %s", why);
@@ -104,12 +106,14 @@ static int read_module(struct module *module, const struct symbolizer *symbolize
 {
     struct image_section section;
     bool is_stripped = !image_find_section(module->image, ".symtab", &section);
-    int error = debugfile_find(&symbolizer->search, module->image, &module->debug);
+    bool wants_debuginfo = symbolizer->options.inlines || symbolizer->options.lines;
+    bool lacks = is_stripped || (wants_debuginfo && !dwarffile_has_any(module->image));
+    int error = lacks ? debugfile_find(&symbolizer->search, module->image, &module->debug) : 0;
     if (!error && is_stripped && !module->debug)
         error = debugdata_open(module->image, &module->debugdata);
     if (!error)
         error = read_symbols(module);
-    if (!error && (symbolizer->options.inlines || symbolizer->options.lines))
+    if (!error && wants_debuginfo)
         error = read_debuginfo(module, symbolizer);
     return error;
 }
@@ -166,6 +170,14 @@ static int keep_readable(struct symbolizer *symbolizer, const char *name, const 
 
 /* ---- addresses ---- */
 
+/* That a symbol without a size reaches as far as the address is but likely; of its function debug information knows it.
+ */
+static bool has_sized_symbol(const struct module *module, uint64_t svma)
+{
+    struct symbol symbol;
+    return symtab_find(module->symbols, svma, &symbol) && !symbol.is_sizeless;
+}
+
 /* Of the function itself: the symbol table's name, so that it is the same with and without debug information. */
 static int set_function(struct symbolizer *symbolizer, const struct module *module, uint64_t svma,
                         const struct source_frame *frame, struct called *called)
@@ -173,10 +185,10 @@ static int set_function(struct symbolizer *symbolizer, const struct module *modu
     struct symbol symbol;
     int error = 0;
     *called = (struct called){.line = frame ? frame->line : 0};
-    if (symtab_find(module->symbols, svma, &symbol))
-        error = keep_readable(symbolizer, symbol.name, &called->function);
-    else if (frame && frame->name)
+    if (frame && frame->name && !has_sized_symbol(module, svma))
         error = keep_readable(symbolizer, frame->name, &called->function);
+    else if (symtab_find(module->symbols, svma, &symbol))
+        error = keep_readable(symbolizer, symbol.name, &called->function);
     else if (module->go_symbols && symtab_find(module->go_symbols, svma, &symbol))
         error = keep_text(symbolizer, symbol.name, &called->function); /* readable as it is */
     if (!error && frame && frame->file)
@@ -200,7 +212,8 @@ static int resolve(struct symbolizer *symbolizer, const struct module *module, u
     int error = 0;
     *ret_count = 0;
     if (module->debuginfo)
-        error = debuginfo_find(module->debuginfo, svma - module->debug_bias, &frames, &count);
+        error = debuginfo_find(module->debuginfo, svma - module->debug_bias, !has_sized_symbol(module, svma), &frames,
+                               &count);
     if (!error)
         error = array_room(&symbolizer->called, &symbolizer->called_capacity, count + 1);
     if (!error)

@@ -3,8 +3,8 @@
  * the places in the source where each stands.
  *
  * Where names come from, in this order (docs/names.md): the image's .symtab; its separate debug file (debugfile.h); its
- * .gnu_debugdata (debugdata.h); .dynsym; a Go program's own table (gopclntab.h). Inlined functions and lines come from
- * DWARF, of the image or of its debug file (debuginfo.h).
+ * .gnu_debugdata (debugdata.h); .dynsym; with inlined functions or lines, the name in DWARF; a Go program's own table
+ * (gopclntab.h). Inlined functions and lines come from DWARF, of the image or of its debug file (debuginfo.h).
  *
  * Used after the run by one thread; not thread-safe.
  */

@@ -126,13 +126,13 @@ static int add_candidate(struct candidates *all, const struct symtab_entry *entr
     return 0;
 }
 
-static int emit(struct symtab *table, uint64_t start, uint64_t end, const char *name)
+static int emit(struct symtab *table, uint64_t start, uint64_t end, const struct candidate *by)
 {
     if (start >= end)
         return 0;
     if (table->count > 0) {
         struct symbol *last = &table->ranges[table->count - 1];
-        if (last->end_svma == start && last->name == name) {
+        if (last->end_svma == start && last->name == by->name && last->is_sizeless == by->sizeless) {
             last->end_svma = end;
             return 0;
         }
@@ -140,7 +140,8 @@ static int emit(struct symtab *table, uint64_t start, uint64_t end, const char *
     int error = array_room(&table->ranges, &table->capacity, table->count + 1);
     if (error)
         return error;
-    table->ranges[table->count++] = (struct symbol){.start_svma = start, .end_svma = end, .name = name};
+    table->ranges[table->count++] =
+        (struct symbol){.start_svma = start, .end_svma = end, .name = by->name, .is_sizeless = by->sizeless};
     return 0;
 }
 
@@ -189,7 +190,7 @@ static int name_between(struct symtab *table, struct heap *heap, uint64_t at, ui
             continue;
         }
         uint64_t end = best->end < until ? best->end : until;
-        int error = emit(table, at, end, best->name);
+        int error = emit(table, at, end, best);
         if (error)
             return error;
         at = end;
@@ -224,7 +225,7 @@ static int sweep(struct symtab *table, const struct candidates *all, struct heap
         if (covered_end > start)
             error = name_between(table, heap, start, next_start);
         else if (sizeless)
-            error = emit(table, start, sizeless->end < next_start ? sizeless->end : next_start, sizeless->name);
+            error = emit(table, start, sizeless->end < next_start ? sizeless->end : next_start, sizeless);
         if (error)
             return error;
     }

@@ -34,6 +34,7 @@ struct symbol {
     uint64_t start_svma;
     uint64_t end_svma;
     const char *name; /* mangled, as in the file; borrowed from the table */
+    bool is_sizeless; /* how far it reaches is but likely */
 };
 
 enum { SYMTAB_IMAGES_MAX = 4 };

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <time.h>
 #include <zstd.h>
 
 #include "shell.h"
@@ -455,9 +456,10 @@ static void test_split(void **state)
     expect_split("moved/prog", true);
     shell("mv compiled/inlines.dwo moved"); /* beside the program, too */
     expect_split("moved/prog", true);
+    assert_int_equal(warned, 0);
     shell("rm moved/inlines.dwo");
     expect_split("moved/prog", false);
-    assert_int_equal(warned, 0);
+    assert_int_equal(warned, 1);
 }
 
 /* A split unit of another build is not its own. */
@@ -465,7 +467,9 @@ static void test_split_of_another_build(void **state)
 {
     (void)state;
     shell("cd compiled; gcc -O2 -g -gsplit-dwarf -Dinner=wrong_name -c %s/inlines.c -o inlines.o", FIXTURE_SOURCES);
+    warned = 0;
     expect_split("compiled/prog", false);
+    assert_int_equal(warned, 1);
 }
 
 /* Neither of the places where libdw would look makes it wait. */
@@ -591,6 +595,135 @@ static void test_full_ranges(void **state)
     rangemap_deinit(&map);
 }
 
+static struct image *open_made(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return open_image(path);
+}
+
+/* Namespaces in namespaces, deeper than any stack, around a function that has no name for the linker. */
+static const char deep[] = ".text\n.globl _start\n.type _start,@function\n_start: nop\nnop\nmark_1: ret\n1:\n"
+                           ".section .debug_abbrev,\"\",@progbits\n"
+                           ".byte 1,0x11,1, 0x13,0xb, 0x11,1, 0x12,1, 0,0\n" /* unit: language, low and high pc */
+                           ".byte 2,0x39,1, 3,8, 0,0\n"                      /* namespace: name */
+                           ".byte 3,0x2e,0, 3,8, 0x11,1, 0x12,1, 0,0\n"      /* function: name, low and high pc */
+                           ".byte 0\n"
+                           ".section .debug_info,\"\",@progbits\n"
+                           ".long 3f-2f\n2: .value 4\n.long .debug_abbrev\n.byte 8\n"
+                           ".byte 1,4\n.quad _start,1b\n"
+                           ".rept 300000\n.byte 2,'n',0\n.endr\n"
+                           ".byte 3,'f',0\n.quad _start,1b\n"
+                           ".zero 300001\n3:\n";
+
+static FILE *open_source(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    return file;
+}
+
+static int make_deep(void **state)
+{
+    (void)state;
+    alarm(60);
+    FILE *file = open_source("deep.s");
+    fputs(deep, file);
+    assert_int_equal(fclose(file), 0);
+    shell("gcc -c deep.s -o deep.o && ld deep.o -o deep && objcopy -N _start deep");
+    return 0;
+}
+
+static void test_deep(void **state)
+{
+    (void)state;
+    struct image *image = open_made("deep");
+    char *chain = chain_at(image, find_mark(image, 1), &everything); /* as long as it comes back */
+    assert_true(*chain == '\0' || strstr(chain, "mark_1") || strstr(chain, "f "));
+    free(chain);
+    image_free(image);
+}
+
+/* Code that the linker has left out has its debug information still, for addresses from 0 on. */
+static int make_left_out(void **state)
+{
+    (void)state;
+    alarm(60);
+    FILE *file = open_source("big.c");
+    fprintf(file, "int left_out(int a) { int b = 0;\n");
+    for (int i = 0; i < 2000; i++)
+        fprintf(file, "b += a * b + %d; b ^= a << 3;\n", i);
+    fprintf(file, "return b; }\nint used(void) { return 1; }\n");
+    assert_int_equal(fclose(file), 0);
+    file = open_source("plain.c");
+    fprintf(file,
+            "int used(void);\n__asm__(\".globl mark_1\\n.set mark_1, plain\");\nint plain(void) { return used(); }\n");
+    assert_int_equal(fclose(file), 0);
+    shell("gcc -O0 -g -ffunction-sections -fPIC -c big.c; gcc -O0 -fPIC -c plain.c; "
+          "gcc -shared -Wl,--gc-sections -Wl,-u,used plain.o big.o -o left_out.so");
+    return 0;
+}
+
+static void test_left_out(void **state)
+{
+    (void)state;
+    struct image *image = open_made("left_out.so");
+    char *chain = chain_at(image, find_mark(image, 1), &everything);
+    assert_string_equal(chain, "mark_1 ?:0");
+    free(chain);
+    image_free(image);
+}
+
+/* Thousands of functions without a name for the linker in a unit: their scopes are looked for once. */
+enum { MANY = 2000 };
+
+static int make_many(void **state)
+{
+    (void)state;
+    alarm(100);
+    FILE *file = open_source("many.cc");
+    fprintf(file, "namespace ns { namespace {\n");
+    for (int i = 0; i < MANY; i++)
+        fprintf(file, "__attribute__((noinline)) int f%d(int a) { __asm__ volatile(\"\"); return a + %d; }\n", i, i);
+    fprintf(file, "} int all(int a) { int b = 0;\n");
+    for (int i = 0; i < MANY; i++)
+        fprintf(file, "b += f%d(a);\n", i);
+    fprintf(file, "return b; } }\n");
+    assert_int_equal(fclose(file), 0);
+    shell("g++ -O1 -g -fPIC -shared many.cc -o many.so; strip -w -N '*_GLOBAL__N_1*' many.so");
+    return 0;
+}
+
+static int count_scoped(void *context, size_t index, const struct called *called, size_t count)
+{
+    (void)index;
+    *(size_t *)context += count && strncmp(called[0].function, "ns::(anonymous namespace)::f", 28) == 0;
+    return 0;
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    struct image_section text;
+    struct image *image = open_made("many.so");
+    struct symbolizer *symbolizer = symbolizer_new(&everything);
+    size_t scoped = 0;
+    assert_true(image_find_section(image, ".text", &text));
+    uint64_t *offs = calloc(text.bytes, sizeof(*offs));
+    assert_non_null(offs);
+    for (size_t i = 0; i < text.bytes; i++)
+        offs[i] = text.off + i;
+    clock_t before = clock();
+    assert_int_equal(symbolizer_resolve(symbolizer, image, offs, text.bytes, count_scoped, &scoped), 0);
+    assert_true((double)(clock() - before) / CLOCKS_PER_SEC < 10); /* half a minute, if each were looked for anew */
+    assert_true(scoped >= MANY * 3);
+    free(offs);
+    symbolizer_free(symbolizer);
+    image_free(image);
+}
+
 static int set_limit(void **state)
 {
     (void)state;
@@ -612,6 +745,9 @@ int main(void)
         cmocka_unit_test_setup(test_split_fifo, make_split),
         cmocka_unit_test_setup(test_package_warning, make_split),
         cmocka_unit_test_setup(test_shared, make_shared),
+        cmocka_unit_test_setup(test_deep, make_deep),
+        cmocka_unit_test_setup(test_left_out, make_left_out),
+        cmocka_unit_test_setup(test_many, make_many),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_full_ranges),
     };

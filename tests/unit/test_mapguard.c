@@ -58,15 +58,15 @@ static void test_shrunk(void **state)
 static void test_many(void **state)
 {
     (void)state;
-    const uint8_t *maps[65];
+    static const uint8_t *maps[4097];
     int fd = file_of(PAGE);
-    for (size_t i = 0; i < 65; i++) {
+    for (size_t i = 0; i < 4097; i++) {
         maps[i] = map_of(fd, PAGE);
-        assert_int_equal(mapguard_add(maps[i], PAGE), i < 64 ? 0 : -EMFILE);
+        assert_int_equal(mapguard_add(maps[i], PAGE), i < 4096 ? 0 : -EMFILE);
     }
     mapguard_remove(maps[3]);
-    assert_int_equal(mapguard_add(maps[64], PAGE), 0);
-    for (size_t i = 0; i < 65; i++) {
+    assert_int_equal(mapguard_add(maps[4096], PAGE), 0);
+    for (size_t i = 0; i < 4097; i++) {
         mapguard_remove(maps[i]);
         unmap(maps[i], PAGE);
     }
@@ -99,6 +99,15 @@ static void test_others(void **state)
     assert_int_equal(mapguard_add(bytes, PAGE), 0);
     assert_false(kills(bytes));
     assert_true(kills(other));
+    pid_t pid = fork();
+    if (pid == 0) {
+        raise(SIGBUS); /* nobody's mapping */
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGBUS);
     mapguard_remove(bytes);
     assert_true(kills(bytes));
     unmap(bytes, PAGE);
