@@ -33,6 +33,23 @@ bool callsite_ends_with_call(const uint8_t *bytes, size_t size)
     return false;
 }
 
+/*
+ * The bytes before `avma`, as many as there are. Those of an image wherever they are mapped: what was found out holds
+ * for the image's address, and a mapping may begin between them.
+ */
+static size_t read_before(const struct view *view, const struct code_region *region, uint64_t avma, bool by_image,
+                          uint8_t bytes[CALLSITE_BYTES])
+{
+    size_t size = CALLSITE_BYTES;
+    while (by_image && size > 0 && image_read_svma(region->image, avma - region->bias - size, bytes, size) != 0)
+        size--;
+    if (by_image && size > 0)
+        return size;
+    uint64_t room = avma - region->start_avma;
+    size = room < CALLSITE_BYTES ? (size_t)room : CALLSITE_BYTES;
+    return size > 0 && view_read_code(view, region, avma - size, bytes, size) ? size : 0;
+}
+
 enum callsite_verdict callsite_find(struct callsite_cache *cache, const struct view *view,
                                     const struct code_region *region, uint64_t avma)
 {
@@ -43,10 +60,9 @@ enum callsite_verdict callsite_find(struct callsite_cache *cache, const struct v
     if (slot->address == address && slot->image == image && address != 0)
         return slot->verdict;
 
-    uint64_t room = avma - region->start_avma;
-    size_t size = room < CALLSITE_BYTES ? (size_t)room : CALLSITE_BYTES;
     uint8_t bytes[CALLSITE_BYTES];
-    if (size == 0 || !view_read_code(view, region, avma - size, bytes, size))
+    size_t size = read_before(view, region, avma, by_image, bytes);
+    if (size == 0)
         return CALLSITE_UNREADABLE;
     enum callsite_verdict verdict = callsite_ends_with_call(bytes, size) ? CALLSITE_CALL : CALLSITE_OTHER;
     *slot = (struct callsite_slot){.image = image, .address = address, .verdict = verdict};

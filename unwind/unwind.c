@@ -459,7 +459,7 @@ static void walk_plain(struct walk *walk, struct rulecache *cache, struct stack 
         registers->value[REGISTER_RSP] = cfa;
         registers->value[REGISTER_PC] = return_avma;
         registers->known &= RULE_PRESERVED | 1U << REGISTER_RSP | 1U << REGISTER_PC;
-        view_have(&walk->view, cfa);
+        view_have(&walk->view, cfa + (uint64_t)(int64_t)(rule->return_at + 1) * sizeof(return_avma));
         stack->frames[stack->count++] = (struct frame){.avma = return_avma, .by = FRAME_BY_CFI};
     }
     if (stack->count > first)
