@@ -203,6 +203,8 @@ class Mounts(Case):
         path = shutil.copy(library(decoy), self.path("library.so"))
         script = f"mount --bind '{library(source)}' '{path}' && exec '{program('dso')}' '{path}'"
         for name, of_target, of_sampler in self.ways(*ways):
+            if not harness.can_unshare(*options, preexec_fn=of_target):
+                self.skipTest("cannot make mount namespaces")
             with self.subTest(way=name, source=source):
                 with Target(shutil.which("unshare"), *options, "/bin/sh", "-c", script, preexec_fn=of_target) as target:
                     profile = self.sample(target.pid, of_sampler)

@@ -411,6 +411,15 @@ def set_uid(uid):
     return change
 
 
+def can_unshare(*options, preexec_fn=None):
+    """Whether this machine lets us make such namespaces, and with -m mount in them."""
+    command = ["unshare", *options, "/bin/sh", "-c", "mount -t tmpfs none /tmp" if "-m" in options else "true"]
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, check=False, preexec_fn=preexec_fn).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 def prctl(option, value):
     return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 

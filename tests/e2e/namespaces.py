@@ -24,15 +24,6 @@ def children(pid):
         return [int(word) for word in file.read().split()]
 
 
-def can_unshare(*options):
-    """Whether this machine lets us make such namespaces."""
-    command = ["unshare", *options, "true"]
-    try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=harness.LIMIT, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 class InNamespaces(harness.Case):
     """Everything that names need is in the target's own mounts, under its own pid; the host has decoys in the same places."""
 
@@ -40,7 +31,7 @@ class InNamespaces(harness.Case):
 
     def setUp(self):
         super().setUp()
-        if not IS_ROOT or not can_unshare(*self.UNSHARE):
+        if not IS_ROOT or not harness.can_unshare(*self.UNSHARE):
             self.skipTest("cannot make pid and mount namespaces")
 
     @contextlib.contextmanager
@@ -118,7 +109,7 @@ class InNamespaces(harness.Case):
 class UserNamespaces(harness.Case):
     def setUp(self):
         super().setUp()
-        if not can_unshare("-U", "-r"):
+        if not harness.can_unshare("-U", "-r"):
             self.skipTest("cannot make user namespaces")
         os.chmod(self.directory, 0o777)
         self.change = harness.set_uid(NOBODY) if IS_ROOT else None
