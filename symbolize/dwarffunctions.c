@@ -49,24 +49,8 @@ static int add_function(struct dwarffunctions *functions, Dwarf_Die *die)
 /* May functions be in there? */
 static bool may_hold_functions(int tag, bool deep)
 {
-    switch (tag) {
-    case DW_TAG_namespace:
-    case DW_TAG_module:
-    case DW_TAG_structure_type:
-    case DW_TAG_class_type:
-    case DW_TAG_union_type:
-    case DW_TAG_enumeration_type: /* Rust */
-    case DW_TAG_variant_part:
-    case DW_TAG_variant:
-    case DW_TAG_interface_type:
-        return true;
-    case DW_TAG_subprogram:
-    case DW_TAG_lexical_block:
-    case DW_TAG_inlined_subroutine:
-        return deep;
-    default:
-        return false;
-    }
+    bool is_code = tag == DW_TAG_subprogram || tag == DW_TAG_lexical_block || tag == DW_TAG_inlined_subroutine;
+    return dwarfscopes_is_outer(tag) || (deep && is_code);
 }
 
 static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent, unsigned depth, size_t *left)

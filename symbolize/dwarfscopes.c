@@ -17,7 +17,7 @@ bool dwarfscopes_next_entry(Dwarf_Die *die, size_t *left)
     return true;
 }
 
-static bool is_scope(int tag)
+bool dwarfscopes_is_outer(int tag)
 {
     switch (tag) {
     case DW_TAG_namespace:
@@ -25,16 +25,19 @@ static bool is_scope(int tag)
     case DW_TAG_structure_type:
     case DW_TAG_class_type:
     case DW_TAG_union_type:
-    case DW_TAG_enumeration_type:
+    case DW_TAG_enumeration_type: /* Rust */
     case DW_TAG_interface_type:
     case DW_TAG_variant_part:
     case DW_TAG_variant:
-    case DW_TAG_subprogram:
-    case DW_TAG_lexical_block:
         return true;
     default:
         return false;
     }
+}
+
+static bool is_scope(int tag)
+{
+    return dwarfscopes_is_outer(tag) || tag == DW_TAG_subprogram || tag == DW_TAG_lexical_block;
 }
 
 static uint64_t address_of(const Dwarf_Die *die)

@@ -41,6 +41,9 @@ void dwarfscopes_clear(struct dwarfscopes *scopes); /* before the file is closed
 int dwarfscopes_of(struct dwarfscopes *scopes, Dwarf_Die *die, Dwarf_Die ret_chain[DWARFSCOPES_NESTING],
                    size_t *ret_count);
 
+/* Is it a namespace or type, which functions are declared and defined in? */
+bool dwarfscopes_is_outer(int tag);
+
 /*
  * Goes over to the next entry beside this one. Damaged information leads back, or in again from the side: entries lie
  * in the order of their addresses, and there are no more of them than `left`.
