@@ -20,6 +20,10 @@ need sqlite3 sqlite3
 need elfutils eu-stack
 need gdb gdb
 need llvm llvm-symbolizer
+need libc6-dbg /usr/share/doc/libc6-dbg/copyright
+need libstdc++6-12-dbg /usr/lib/x86_64-linux-gnu/debug/libstdc++.so.6
+need python3.11-dbg /usr/bin/python3.11d
+need lld ld.lld
 need redis-tools redis-benchmark
 need strace strace
 need wrk wrk
