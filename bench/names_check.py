@@ -96,20 +96,31 @@ class Symbols:
         return found
 
 
-def theirs_of(path, addresses):
-    """For each address: its frames, innermost first, as (name, file, line)."""
-    text = run("eu-addr2line", "-a", "-f", "-i", "-e", path, text="".join(f"{address:#x}\n" for address in addresses))
+def frames_of(text, read_place):
+    """What an addr2line says: a line with each address, then two for each frame."""
     found, lines, at = {}, text.splitlines(), 0
     while at < len(lines):
         address, frames, at = int(lines[at], 16), [], at + 1
         while at + 1 < len(lines) and not lines[at].startswith("0x"):
-            name, place = lines[at].split(" inlined at ")[0], re.sub(r" \(.*\)$", "", lines[at + 1])
-            file, _, rest = place.partition(":")
-            line = rest.split(":")[0]
-            frames.append((name, file, int(line) if line.isdigit() else 0))
+            file, line = read_place(re.sub(r" \(.*\)$", "", lines[at + 1]))
+            frames.append((lines[at].split(" inlined at ")[0], file, int(line) if line.isdigit() else 0))
             at += 2
         found[address] = frames
     return found
+
+
+def ask(program, path, addresses):
+    return run(program, "-a", "-f", "-i", "-e", path, text="".join(f"{address:#x}\n" for address in addresses))
+
+
+def theirs_of(path, addresses):
+    """For each address: its frames, innermost first, as (name, file, line). The place is file:line:column."""
+    return frames_of(ask("eu-addr2line", path, addresses), lambda place: (place.split(":")[0], (place.split(":") + [""])[1]))
+
+
+def binutils_of(path, addresses):
+    """As theirs_of, by binutils. The place is file:line."""
+    return frames_of(ask("addr2line", path, addresses), lambda place: place.rpartition(":")[::2])
 
 
 def ours_of(path, addresses):
@@ -161,20 +172,6 @@ def agree(ours, theirs, address, symbols, readable):
         around = ours[index + 1][0] if index + 1 < len(ours) else None
         return kind != "other" or plain(readable.get(theirs[index][0], theirs[index][0])) == plain(around or "")
     return len(ours) == len(theirs) and all(ours[i][2] == theirs[i][2] and same_name(i) for i in range(len(ours)))
-
-
-def binutils_of(path, addresses):
-    """As theirs_of, by binutils."""
-    text = run("addr2line", "-a", "-f", "-i", "-e", path, text="".join(f"{address:#x}\n" for address in addresses))
-    found, lines, at = {}, text.splitlines(), 0
-    while at < len(lines):
-        address, frames, at = int(lines[at], 16), [], at + 1
-        while at + 1 < len(lines) and not lines[at].startswith("0x"):
-            file, _, line = re.sub(r" \(.*\)$", "", lines[at + 1]).rpartition(":")
-            frames.append((lines[at], file, int(line) if line.isdigit() else 0))
-            at += 2
-        found[address] = frames
-    return found
 
 
 def compare(ours, theirs, address, symbols, readable):

@@ -211,9 +211,9 @@ static void interrupt(struct kernelview *view, struct thread *const *threads, co
     }
 }
 
-/* Asks for those that are marked, at once, and unmarks them. */
+/* Asks for those that are marked, at once. */
 static void read_marked(struct kernelview *view, struct thread *const *threads, const size_t *slots, size_t count,
-                        bool *marks, struct told *told)
+                        const bool *marks, struct told *told)
 {
     size_t end = 0;
     for (size_t i = 0; i < count; i++) {
@@ -224,12 +224,10 @@ static void read_marked(struct kernelview *view, struct thread *const *threads, 
             end = slots[i] + 1;
     }
     bool is_told = end && bpflook_ask(view->bpflook, end);
-    for (size_t i = 0; i < count; i++) {
-        if (marks[i] && is_told)
+    for (size_t i = 0; i < count && is_told; i++)
+        if (marks[i])
             told[i] =
                 told_of(bpflook_slot(view->bpflook, slots[i]), bpflook_stack(view->bpflook, slots[i]), threads[i]);
-        marks[i] = false;
-    }
 }
 
 /* Nothing is known of it that makes a sample; it may have run, or begun to, while it was looked at. */
@@ -278,7 +276,7 @@ static bool take_look(const struct kernelview *view, struct thread *thread, stru
 void kernelview_read(struct kernelview *view, struct thread *const *threads, size_t count, struct told *ret)
 {
     size_t slots[KERNELVIEW_BATCH] = {0};
-    bool marks[KERNELVIEW_BATCH];
+    bool marks[KERNELVIEW_BATCH] = {false};
     for (size_t i = 0; i < count; i++)
         ret[i].is_known = false;
     if (!kernelview_is_open(view))

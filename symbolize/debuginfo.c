@@ -34,7 +34,7 @@ struct debuginfo {
     const struct image *image;
     struct debugfile_search search;
     bool lines;
-    bool has_warned; /* of a package of split units */
+    bool has_warned; /* of split units that cannot be read */
     struct dwarffile file;
     struct unit *units;
     size_t unit_count;
@@ -123,15 +123,17 @@ static void warn_of_split(struct debuginfo *debuginfo, Dwarf_Die *skeleton)
     static const char then[] = "functions have their names from the symbol table, without inlined ones";
     struct strbuf path = {0};
     struct strbuf text = {0};
+    if (debuginfo->has_warned || !debuginfo->search.warn)
+        return;
+    debuginfo->has_warned = true;
     strbuf_addf(&path, "%s.dwp", image_path(debuginfo->image));
     if (path.data && dwarfsplit_is_regular(path.data))
         strbuf_addf(&text, "%s is not read: %s", path.data, then);
     else
         strbuf_addf(&text, "%s of %s is not there, or of another build: %s", dwarfsplit_name(skeleton),
                     image_path(debuginfo->image), then);
-    if (!debuginfo->has_warned && debuginfo->search.warn && text.data)
+    if (text.data)
         debuginfo->search.warn(debuginfo->search.context, text.data);
-    debuginfo->has_warned = true;
     strbuf_deinit(&path);
     strbuf_deinit(&text);
 }
@@ -295,7 +297,7 @@ static int set_frame(struct debuginfo *debuginfo, struct unit *unit, uint64_t sv
 static int set_frames(struct debuginfo *debuginfo, struct unit *unit, Dwarf_Die *function, uint64_t svma,
                       bool names_function, size_t *ret_count)
 {
-    Dwarf_Die *chain[CHAIN_MAX + 1];
+    Dwarf_Die *chain[CHAIN_MAX];
     size_t count = list_chain(debuginfo, function, svma, chain);
     int error = make_room(debuginfo, count);
     for (size_t i = 0; i < count && !error; i++)

@@ -71,9 +71,8 @@ static int read_functions_in(struct dwarffunctions *functions, Dwarf_Die *parent
 
 int dwarffunctions_read(struct dwarffunctions *functions, Dwarf_Die *die, bool deep, size_t most)
 {
-    uint64_t lowest = functions->ranges.lowest;
-    dwarffunctions_deinit(functions);
-    functions->ranges.lowest = lowest;
+    rangemap_clear(&functions->ranges);
+    functions->count = 0;
     functions->is_deep = deep;
     int error = read_functions_in(functions, die, 0, &most);
     rangemap_sort(&functions->ranges);

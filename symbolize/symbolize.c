@@ -170,67 +170,61 @@ static int keep_readable(struct symbolizer *symbolizer, const char *name, const 
 
 /* ---- addresses ---- */
 
-/* That a symbol without a size reaches as far as the address is but likely; of its function debug information knows it.
- */
-static bool has_sized_symbol(const struct module *module, uint64_t svma)
+static int set_place(struct symbolizer *symbolizer, const struct source_frame *frame, struct called *called)
 {
-    struct symbol symbol;
-    return symtab_find(module->symbols, svma, &symbol) && !symbol.is_sizeless;
+    called->line = frame->line;
+    return frame->file ? keep_text(symbolizer, frame->file, &called->file) : 0;
 }
 
-/* Of the function itself: the symbol table's name, so that it is the same with and without debug information. */
+/*
+ * Of the function itself: the symbol's name, so that it is the same with and without debug information. But that a
+ * symbol without a size reaches as far as the address is but likely; of its function debug information knows it.
+ */
 static int set_function(struct symbolizer *symbolizer, const struct module *module, uint64_t svma,
-                        const struct source_frame *frame, struct called *called)
+                        const struct symbol *symbol, const struct source_frame *frame, struct called *called)
 {
-    struct symbol symbol;
-    int error = 0;
-    *called = (struct called){.line = frame ? frame->line : 0};
-    if (frame && frame->name && !has_sized_symbol(module, svma))
-        error = keep_readable(symbolizer, frame->name, &called->function);
-    else if (symtab_find(module->symbols, svma, &symbol))
-        error = keep_readable(symbolizer, symbol.name, &called->function);
-    else if (module->go_symbols && symtab_find(module->go_symbols, svma, &symbol))
-        error = keep_text(symbolizer, symbol.name, &called->function); /* readable as it is */
-    if (!error && frame && frame->file)
-        error = keep_text(symbolizer, frame->file, &called->file);
-    return error;
+    struct symbol go_symbol;
+    if (frame && frame->name && (!symbol || symbol->is_sizeless))
+        return keep_readable(symbolizer, frame->name, &called->function);
+    if (symbol)
+        return keep_readable(symbolizer, symbol->name, &called->function);
+    if (module->go_symbols && symtab_find(module->go_symbols, svma, &go_symbol))
+        return keep_text(symbolizer, go_symbol.name, &called->function); /* readable as it is */
+    return 0;
 }
 
 static int set_inlined(struct symbolizer *symbolizer, const struct source_frame *frame, struct called *called)
 {
-    *called = (struct called){.line = frame->line, .is_inlined = true};
-    int error = frame->name ? keep_readable(symbolizer, frame->name, &called->function) : 0;
-    if (!error && frame->file)
-        error = keep_text(symbolizer, frame->file, &called->file);
-    return error;
+    *called = (struct called){.is_inlined = true};
+    int error = keep_readable(symbolizer, frame->name, &called->function);
+    return error ? error : set_place(symbolizer, frame, called);
 }
 
 static int resolve(struct symbolizer *symbolizer, const struct module *module, uint64_t svma, size_t *ret_count)
 {
     const struct source_frame *frames = NULL;
+    struct symbol found;
     size_t count = 0;
     int error = 0;
     *ret_count = 0;
+    const struct symbol *symbol = symtab_find(module->symbols, svma, &found) ? &found : NULL;
     if (module->debuginfo)
-        error = debuginfo_find(module->debuginfo, svma - module->debug_bias, !has_sized_symbol(module, svma), &frames,
+        error = debuginfo_find(module->debuginfo, svma - module->debug_bias, !symbol || symbol->is_sizeless, &frames,
                                &count);
     if (!error)
         error = array_room(&symbolizer->called, &symbolizer->called_capacity, count + 1);
-    if (!error)
-        error = set_function(symbolizer, module, svma, count ? &frames[0] : NULL, &symbolizer->called[0]);
-    if (error || !symbolizer->called[0].function)
+    if (error)
+        return error;
+    struct called *function = &symbolizer->called[0];
+    *function = (struct called){0};
+    error = set_function(symbolizer, module, svma, symbol, count ? &frames[0] : NULL, function);
+    if (error || !function->function)
         return error;
     *ret_count = 1;
-    if (!symbolizer->options.inlines) {
-        if (count > 1) { /* the line is that of the code, wherever it comes from */
-            symbolizer->called[0].line = frames[count - 1].line;
-            symbolizer->called[0].file = NULL;
-            if (frames[count - 1].file)
-                error = keep_text(symbolizer, frames[count - 1].file, &symbolizer->called[0].file);
-        }
-        return error;
-    }
-    for (size_t i = 1; i < count && !error; i++) {
+    /* Alone, its line is that of the code, wherever that comes from. */
+    if (count)
+        error = set_place(symbolizer, &frames[symbolizer->options.inlines ? 0 : count - 1], function);
+    for (size_t i = 1; i < count && !error && symbolizer->options.inlines; i++) {
         if (frames[i].name)
             error = set_inlined(symbolizer, &frames[i], &symbolizer->called[(*ret_count)++]);
     }
