@@ -11,13 +11,6 @@
 
 #include "unwind/view.h"
 
-/* The longest encoding without prefixes. */
-enum { CALLSITE_BYTES = 7 };
-
-/* True when the bytes end with a call; `bytes` may be fewer than CALLSITE_BYTES. Data can look like a call by chance.
- */
-bool callsite_ends_with_call(const uint8_t *bytes, size_t size);
-
 enum callsite_verdict { CALLSITE_CALL, CALLSITE_OTHER, CALLSITE_UNREADABLE };
 
 /*

@@ -3,6 +3,7 @@
 #include "unwind/callsite.h"
 #include "unwind/gotslot.h"
 #include "unwind/instruction_x86_64.h"
+#include "unwind/patterns.h"
 
 /* Jumps that are followed from a call; bytes of a function in which jumps to others are looked for. */
 enum { HOPS_MAX = 4, LOOK_BYTES = 1 << 14 };
@@ -123,10 +124,10 @@ enum calltarget calltarget_find(struct cfi *cfi, const struct view *view, const 
     enum { DIRECT_BYTES = 5, SLOT_BYTES = 6 };
     struct search search = {.cfi = cfi, .view = view, .function = function};
     uint64_t room = return_avma - region->start_avma;
-    size_t size = room < CALLSITE_BYTES ? (size_t)room : CALLSITE_BYTES;
-    uint8_t bytes[CALLSITE_BYTES];
+    size_t size = room < PATTERNS_CALL_BYTES ? (size_t)room : PATTERNS_CALL_BYTES;
+    uint8_t bytes[PATTERNS_CALL_BYTES];
     if (size == 0 || !view_read_code(view, region, return_avma - size, bytes, size) ||
-        !callsite_ends_with_call(bytes, size))
+        !patterns_end_with_call(bytes, size))
         return CALLTARGET_NONE;
     const uint8_t *end = bytes + size;
     int32_t distance;

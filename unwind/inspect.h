@@ -2,15 +2,7 @@
  * Where the return address is, from the instruction that is about to run: for code without unwind information, at the
  * places in which a frame pointer tells of the caller's caller, since it is not set yet or is restored already.
  *
- *   entry         [endbr64] push %rbp           return address at the stack pointer
- *   behind push   mov %rsp,%rbp                 one word above it; rbp is the caller's
- *   before ret    pop %rbp; ret                 one word above it, the caller's rbp at the stack pointer
- *   at ret        ret                           at the stack pointer
- *   HotSpot       mov %eax,-n(%rsp); push %rbp  entry of a compiled method, which touches the stack first
- *                 cmp n(%r15),%rsp; ja; ret     its end, where it asks whether to stop; also behind pop %rbp, and at ja
- *   PLT           jmp *slot(%rip)               at the stack pointer; also a tail call through a pointer
- *                 push $index; jmp PLT0         at the stack pointer; one word above it
- *                 PLT0: push; jmp *slot(%rip)   one and two words above it
+ * patterns.h has the list.
  *
  * Only instructions that mean this wherever they stand, at the pc itself, which is the start of an instruction for
  * certain. A jump in general, and what stands before the pc, prove nothing (a pop may be the end of another
@@ -20,12 +12,8 @@
 #define UNWIND_INSPECT_H
 
 #include "unwind/callsite.h"
+#include "unwind/patterns.h"
 #include "unwind/view.h"
-
-struct inspection {
-    unsigned return_words; /* the return address lies so many words above the stack pointer */
-    bool rbp_at_sp;        /* the caller's rbp is the word at the stack pointer; else it is in rbp */
-};
 
 /* For an exact frame at `pc_avma` in `region`. false: an instruction that says nothing. */
 bool inspect_find(const struct view *view, const struct code_region *region, uint64_t pc_avma, struct inspection *ret);

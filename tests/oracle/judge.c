@@ -1,6 +1,7 @@
 #include "judge.h"
 
 #include "unwind/callsite.h"
+#include "unwind/patterns.h"
 
 #include <string.h>
 
@@ -44,9 +45,9 @@ static bool is_behind_call(const struct target *target, uint64_t avma)
     if (!region)
         return false;
     uint64_t room = avma - region->start_avma;
-    size_t size = room < CALLSITE_BYTES ? (size_t)room : CALLSITE_BYTES;
-    uint8_t bytes[CALLSITE_BYTES];
-    return target_read(target, avma - size, bytes, size) && callsite_ends_with_call(bytes, size);
+    size_t size = room < PATTERNS_CALL_BYTES ? (size_t)room : PATTERNS_CALL_BYTES;
+    uint8_t bytes[PATTERNS_CALL_BYTES];
+    return target_read(target, avma - size, bytes, size) && patterns_end_with_call(bytes, size);
 }
 
 /* mov $__NR_rt_sigreturn, %rax (or %eax); syscall: what the kernel pushed as a handler's return address. */

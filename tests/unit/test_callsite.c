@@ -2,6 +2,7 @@
 
 #include "guarded.h"
 #include "unwind/callsite.h"
+#include "unwind/patterns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static void knows_calls_by_their_bytes(void **state)
         const struct example *example = &examples[i];
         struct guarded bytes = guarded_new(example->bytes, example->size);
         assert_non_null(bytes.bytes);
-        if (callsite_ends_with_call(bytes.bytes, example->size) != example->call)
+        if (patterns_end_with_call(bytes.bytes, example->size) != example->call)
             fail_msg("example %zu", i);
         guarded_free(&bytes);
     }
