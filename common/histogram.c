@@ -40,3 +40,13 @@ uint64_t histogram_percentile(const struct histogram *histogram, unsigned percen
     }
     return histogram->max;
 }
+
+void histogram_merge(struct histogram *histogram, const struct histogram *more)
+{
+    histogram->count += more->count;
+    histogram->sum += more->sum;
+    if (more->max > histogram->max)
+        histogram->max = more->max;
+    for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+        histogram->buckets[i] += more->buckets[i];
+}

@@ -16,6 +16,9 @@ struct histogram {
 
 void histogram_add(struct histogram *histogram, uint64_t value);
 
+/* Adds all values of `more`. */
+void histogram_merge(struct histogram *histogram, const struct histogram *more);
+
 /* The smallest bucket limit that at least `percent` of the values do not exceed (never above max); 0 when empty. */
 uint64_t histogram_percentile(const struct histogram *histogram, unsigned percent);
 

@@ -3,6 +3,7 @@
 #include "common/array.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,23 @@ void account_thread(struct account *account, const struct thread *thread, bool k
     *total = (struct thread_total){
         .shared = thread_shared_ref(thread->shared), .cpu_ns = cpu_ns, .wait_ns = thread->wait_ns};
     memcpy(total->comm, thread->comm, sizeof(total->comm));
+}
+
+void account_unseen(struct account *account, struct thread_shared *shared, const char *comm, uint64_t cpu_ns)
+{
+    uint64_t left_ns =
+        account->cpu_ns_target > account->cpu_ns_threads ? account->cpu_ns_target - account->cpu_ns_threads : 0;
+    if (cpu_ns > left_ns) /* samples stand for their time on average only */
+        cpu_ns = left_ns;
+    account->cpu_ns_threads += cpu_ns;
+    account->cpu_ns_sampled += cpu_ns;
+    if (array_room(&account->totals, &account->total_capacity, account->total_count + 1)) {
+        account->error = -ENOMEM;
+        return;
+    }
+    struct thread_total *total = &account->totals[account->total_count++];
+    *total = (struct thread_total){.shared = thread_shared_ref(shared), .cpu_ns = cpu_ns};
+    snprintf(total->comm, sizeof(total->comm), "%s", comm);
 }
 
 static void add_process(struct account *account, const struct process *process, uint64_t cpu_ns)

@@ -57,6 +57,9 @@ void account_deinit(struct account *account);
 /* The thread has ended, or the run has. `keep_total`: its time is needed by itself. */
 void account_thread(struct account *account, const struct thread *thread, bool keep_total);
 
+/* Of the process's time, `cpu_ns` are of threads that were sampled, though never seen: as one thread, of that name. */
+void account_unseen(struct account *account, struct thread_shared *shared, const char *comm, uint64_t cpu_ns);
+
 /* The same for a process, before its threads are taken from it. */
 void account_process(struct account *account, const struct process *process);
 

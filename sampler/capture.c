@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "sampler/flight.h"
+#include "sampler/helped.h"
 #include "sampler/looks.h"
 #include "sampler/mapper.h"
 #include "sampler/overhead.h"
@@ -48,6 +49,7 @@ struct capture {
     struct kernelview view;
     struct looks looks;
     struct sampling sampling;
+    struct helped helped; /* with --helper, instead of it */
     struct overhead overhead;
     struct capture_result result;
 };
@@ -64,7 +66,7 @@ static void keep_within_overhead(struct capture *capture, uint64_t now_ns)
 {
     if (capture->overhead.limit > 0)
         ticker_set_stride(&capture->ticker, overhead_stride(&capture->overhead, cost_ns(capture), now_ns,
-                                                            NS_PER_SEC / capture->options->rate_hz));
+                                                            NS_PER_SEC / capture->ticker.rate_hz));
 }
 
 static void tick(struct capture *capture)
@@ -73,11 +75,16 @@ static void tick(struct capture *capture)
     capture->now_ns = clock_now_ns();
     ticker_begin(&capture->ticker, capture->now_ns);
     targets_begin_tick(&capture->targets, capture->now_ns,
-                       capture->ticker.weight * NS_PER_SEC / capture->options->rate_hz);
+                       capture->ticker.weight * NS_PER_SEC / capture->ticker.rate_hz);
     kernelview_begin_tick(&capture->view, capture->now_ns);
     watch_poll(&capture->watch, &capture->targets, capture->now_ns);
+    if (capture->options->helper)
+        helped_begin_tick(&capture->helped, capture->now_ns);
     looks_take(&capture->looks, capture->now_ns);
-    sampling_take(&capture->sampling, capture->looks.choices, capture->looks.choice_count, capture->now_ns);
+    if (capture->options->helper)
+        helped_take(&capture->helped, capture->looks.choices, capture->looks.choice_count);
+    else
+        sampling_take(&capture->sampling, capture->looks.choices, capture->looks.choice_count, capture->now_ns);
     looks_end_processes(&capture->looks);
     pipeline_end_tick(capture->pipeline, capture->now_ns);
     if (capture->result.account.error)
@@ -93,7 +100,7 @@ static void tick(struct capture *capture)
     ticker_end(&capture->ticker, end_ns);
     if (capture->is_slow) /* As long a rest as there was work: at most half a CPU, whatever the number of threads. */
         ticker_not_before(&capture->ticker, end_ns + clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns);
-    capture->is_slow = end_ns - capture->now_ns > NS_PER_SEC / capture->options->rate_hz / 4;
+    capture->is_slow = end_ns - capture->now_ns > NS_PER_SEC / capture->ticker.rate_hz / 4;
 }
 
 static void last_look(struct capture *capture)
@@ -130,6 +137,10 @@ static void last_look(struct capture *capture)
         }
         process_settle(process, now_ns);
         looks_end_process(&capture->looks, process);
+    }
+    if (capture->options->helper) {
+        helped_account(&capture->helped, &capture->result.account);
+        capture->result.helper = helped_counters(&capture->helped);
     }
     capture->result.ticker = capture->ticker;
     capture->result.wall_ns = now_ns - capture->ticker.start_ns;
@@ -201,6 +212,8 @@ static void *capture_loop(void *context)
         }
     }
     tracer_release(capture->tracer, RELEASE_TIMEOUT_NS);
+    if (capture->options->helper)
+        helped_finish(&capture->helped);
     last_look(capture);
     eventfd_write(capture->rest_fd, 1);
     eventfd_write(capture->done_fd, 1);
@@ -249,6 +262,15 @@ static bool may_last(const struct options *options)
     return !options->duration_ns || options->duration_ns >= LONG_RUN_NS;
 }
 
+/* Timers tick in the targets; we only come for what is there. In wall mode we are the timer. */
+enum { DRAIN_HZ = 50 };
+
+static unsigned tick_hz(const struct options *options)
+{
+    bool drains = options->helper && options->mode == MODE_CPU;
+    return drains && options->rate_hz > DRAIN_HZ ? DRAIN_HZ : options->rate_hz;
+}
+
 static int add_targets(struct capture *capture, const struct capture_target *targets, size_t count, bool launched)
 {
     for (size_t i = 0; i < count; i++) {
@@ -256,7 +278,7 @@ static int add_targets(struct capture *capture, const struct capture_target *tar
         if (error)
             return error;
     }
-    return 0;
+    return capture->options->helper ? helped_init(&capture->helped, targets, count) : 0;
 }
 
 int capture_start(const struct options *options, struct pipeline *pipeline, struct images *images,
@@ -291,7 +313,7 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                     .tracer = tracer,
                                     .view = &capture->view,
                                     .account = &capture->result.account};
-    capture->view.is_wanted = options->bpf && may_last(options);
+    capture->view.is_wanted = options->bpf && may_last(options) && !options->helper;
     capture->view.delay_ns = options->duration_ns ? 0 : UNKNOWN_DELAY_NS;
     looks_init(&capture->looks);
     capture->sampling = (struct sampling){.options = options,
@@ -299,18 +321,25 @@ int capture_start(const struct options *options, struct pipeline *pipeline, stru
                                           .flights = &capture->flights,
                                           .tracer = tracer,
                                           .view = &capture->view};
+    if (options->helper)
+        capture->looks.helped = &capture->helped;
+    capture->helped = (struct helped){.options = options,
+                                      .flights = &capture->flights,
+                                      .sampling = &capture->sampling,
+                                      .pipeline = pipeline,
+                                      .targets = &capture->targets};
     capture->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->rest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     capture->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t seed = hash_pair(clock_now_ns(), (uint64_t)getpid());
     watch_init(&capture->watch, sideband, options->children, seed);
-    if (!launched)
+    if (!launched && !options->helper)
         kernelview_open(&capture->view, OPEN_PATIENCE_NS);
     int error =
         capture->wake_fd < 0 || capture->rest_fd < 0 || capture->done_fd < 0 ? -errno : targets_init(&capture->targets);
     if (!error)
         error = add_targets(capture, targets, target_count, launched);
-    ticker_init(&capture->ticker, options->rate_hz, options->jitter, hash_u64(seed), clock_now_ns());
+    ticker_init(&capture->ticker, tick_hz(options), options->jitter, hash_u64(seed), clock_now_ns());
     if (!error)
         error = -pthread_create(&capture->thread, NULL, capture_loop, capture);
     if (error) {
@@ -361,6 +390,7 @@ void capture_free(struct capture *capture)
 {
     if (!capture)
         return;
+    helped_deinit(&capture->helped);
     flights_deinit(&capture->flights);
     kernelview_deinit(&capture->view);
     account_deinit(&capture->result.account);

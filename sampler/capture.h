@@ -7,6 +7,7 @@
 
 #include "sampler/account.h"
 #include "sampler/attach.h"
+#include "sampler/helperlink.h"
 #include "sampler/images.h"
 #include "sampler/options.h"
 #include "sampler/othertracer.h"
@@ -44,11 +45,13 @@ struct capture_result {
     int error;                       /* the thread gave up: a negative errno */
     struct othertracer other_tracer; /* the first that was met in a process */
     struct watch_counters events;
+    struct helper_counters helper; /* with --helper */
 };
 
 struct capture_target {
     pid_t pid;
-    int proc_fd; /* consumed by capture_start on success */
+    int proc_fd;             /* consumed by capture_start on success */
+    struct helperlink *link; /* borrowed; NULL: sampled from outside, as all are then */
 };
 
 struct capture;

@@ -1,6 +1,7 @@
 #include "sampler/digest.h"
 
 #include "common/array.h"
+#include "sampler/helperlink.h"
 #include "sampler/place.h"
 
 #include <errno.h>
@@ -27,6 +28,8 @@ const char *failure_name(enum failure failure)
         [FAILURE_NO_MAPS] = "no_maps",
         [FAILURE_ERROR] = "error",
         [FAILURE_UNWIND] = "unwind",
+        [FAILURE_NO_ROOM] = "no_room",
+        [FAILURE_BLOCKED] = "signals_blocked",
     };
     return names[failure];
 }
@@ -112,10 +115,25 @@ static int unwind_item(struct digest *digest, struct item *item, const struct me
     return unwind_walk(digest->unwinder, space->unwind, &item->map->code, &snapshot, reader, &digest->stack);
 }
 
-/* A stop tells all registers. */
+/* As the helper in the target has walked it. */
+static int take_frames(struct digest *digest, const struct item *item)
+{
+    struct stack *stack = &digest->stack;
+    stack_clear(stack);
+    for (size_t i = 0; i < item->frame_count; i++) {
+        int error = stack_add(stack, item->frames[i], i == 0, i ? FRAME_BY_HELPER : FRAME_INNERMOST);
+        if (error)
+            return error;
+    }
+    stack->end = item->end;
+    digest->counters.frames_by_helper += item->frame_count - 1;
+    return 0;
+}
+
+/* A stop tells all registers, and so does a signal. */
 static bool is_unstopped(const struct item *item)
 {
-    return item->registers.known != REGISTERS_ALL;
+    return !item->helper && item->registers.known != REGISTERS_ALL;
 }
 
 /*
@@ -181,7 +199,8 @@ static int add_walk(struct digest *digest, const struct item *item, struct sampl
     outcome->is_unstopped = is_unstopped(item);
     outcome->is_inferred = outcome->is_unstopped && (digest->stack.inferred > 0 || has_stopped_registers(item));
     digest->counters.frames += digest->stack.count;
-    learn(digest, item);
+    if (!item->frame_count)
+        learn(digest, item);
     int error = add_frames(digest, item, &outcome->stack, &is_in_place);
     if (outcome->is_unstopped) {
         digest->counters.by_bpf += registers_known(&item->registers, REGISTER_RCX);
@@ -216,7 +235,9 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
         return error;
     digest->profile->threads[item->thread->profile_thread].name = outcome->thread_name;
     if (item->failure == FAILURE_NONE) {
-        error = unwind_item(digest, item, reader);
+        error = item->frame_count ? take_frames(digest, item) : unwind_item(digest, item, reader);
+        if (!error && item->helper && !item->frame_count)
+            helperlink_learn(item->helper, digest->unwinder, item, &digest->stack);
         if (error == -EINVAL)
             item->failure = FAILURE_UNWIND;
         else if (!error)

@@ -21,6 +21,7 @@ struct digest_counters {
     uint64_t failed[FAILURE_COUNT];
     uint64_t ends[STACK_END_COUNT];
     uint64_t frames;
+    uint64_t frames_by_helper; /* walked in the target */
     struct unwind_counters unwind;
     uint64_t unwind_ns; /* CPU time of the unwinding thread */
 };

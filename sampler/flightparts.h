@@ -23,6 +23,9 @@ struct item *flights_new_sample(struct flights *flights, struct thread *thread, 
 /* Gives the sample up as failed, or as none (FAILURE_NONE: its thread has ended, there is nothing to tell). */
 void flights_drop_sample(struct flights *flights, struct thread *thread, struct item *item, enum failure failure);
 
+/* The thread's last sample stands until it runs. */
+void flights_keep(struct flights *flights, struct thread *thread);
+
 /*
  * In cpu mode: it ran when it was looked at, and had gone to sleep when it was read. Where it sleeps is not where it
  * ran, so its next sample counts for that: so much, or this tick.

@@ -9,6 +9,7 @@
 #include "sampler/targets.h"
 #include "sampler/threadstate.h"
 #include "unwind/snapshot.h"
+#include "unwind/stack.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,10 +26,14 @@ enum failure {
     FAILURE_NO_MAPS,         /* its maps could not be read */
     FAILURE_ERROR,           /* another error of ptrace */
     FAILURE_UNWIND,          /* the snapshot has no program counter or stack pointer */
+    FAILURE_NO_ROOM,         /* with a helper: too little of its stack was left to look at it */
+    FAILURE_BLOCKED,         /* with a helper: its signal was blocked */
     FAILURE_COUNT
 };
 
 const char *failure_name(enum failure failure); /* for counters: "timeout", ... */
+
+struct helperlink;
 
 enum item_kind {
     ITEM_SAMPLE,
@@ -56,6 +61,14 @@ struct item {
     size_t range_count;
     uint8_t *buffer; /* owned, kept from use to use */
     size_t buffer_bytes;
+    /* From a helper (helped.h); NULL: from outside. Its slot, to answer; and the addresses that it has walked already,
+     * innermost first: then there are no ranges. */
+    struct helperlink *helper; /* borrowed */
+    uint32_t helper_slot;
+    uint64_t *frames; /* owned, kept from use to use */
+    size_t frame_count;
+    size_t frame_capacity;
+    enum stack_end end;
 };
 
 #endif

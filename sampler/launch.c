@@ -21,7 +21,7 @@ static void close_fd(int *fd)
 }
 
 /* In the child, with one thread: only what exec needs. */
-_Noreturn static void run_child(char **argv, bool join_stdout, int go_fd, int outcome_fd)
+_Noreturn static void run_child(char **argv, bool join_stdout, char *const *variables, int go_fd, int outcome_fd)
 {
     char byte;
     ssize_t got;
@@ -32,6 +32,8 @@ _Noreturn static void run_child(char **argv, bool join_stdout, int go_fd, int ou
         _exit(0); /* the sampler gave up before */
     if (join_stdout)
         dup2(STDERR_FILENO, STDOUT_FILENO);
+    for (; variables && *variables; variables++)
+        putenv(*variables);
     execvp(argv[0], argv);
     int error = errno;
     fileio_write(outcome_fd, &error, sizeof(error));
@@ -52,7 +54,7 @@ static int pipe_above_standard(int fds[2])
     return error;
 }
 
-int launch_prepare(char **argv, bool join_stdout, struct launch *ret_launch)
+int launch_prepare(char **argv, bool join_stdout, char *const *variables, struct launch *ret_launch)
 {
     int go[2];
     int outcome[2];
@@ -70,7 +72,7 @@ int launch_prepare(char **argv, bool join_stdout, struct launch *ret_launch)
     if (pid == 0) {
         close(go[1]);
         close(outcome[0]);
-        run_child(argv, join_stdout, go[0], outcome[1]);
+        run_child(argv, join_stdout, variables, go[0], outcome[1]);
     }
     error = -errno;
     close(go[0]);

@@ -19,9 +19,10 @@ struct launch {
 
 /*
  * Forks. Called while the process has one thread and untouched signals. `join_stdout`: the program's standard output
- * becomes its standard error. Returns 0 or a negative errno.
+ * becomes its standard error. `variables`: "NAME=VALUE", NULL-ended, for the program's environment; NULL: none. Returns
+ * 0 or a negative errno.
  */
-int launch_prepare(char **argv, bool join_stdout, struct launch *ret_launch);
+int launch_prepare(char **argv, bool join_stdout, char *const *variables, struct launch *ret_launch);
 
 /* Lets it exec and waits until that is done. Returns 0, or the negative errno with which exec failed (the child has
  * ended then). */

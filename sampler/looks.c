@@ -3,6 +3,7 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "sampler/capture_arch.h"
+#include "sampler/helped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -172,6 +173,8 @@ static bool keeps_total(const struct looks *looks)
 static void thread_gone(struct looks *looks, struct thread *thread)
 {
     thread->process->has_lost_threads = true;
+    if (looks->helped)
+        helped_end_thread(looks->helped, thread);
     flights_end_thread(looks->flights, thread, false);
     account_thread(looks->account, thread, keeps_total(looks));
     flights_forget(looks->flights, thread);
@@ -180,6 +183,8 @@ static void thread_gone(struct looks *looks, struct thread *thread)
 
 void looks_end_process(struct looks *looks, struct process *process)
 {
+    if (looks->helped)
+        helped_end_process(looks->helped, process);
     account_process(looks->account, process);
     for (size_t i = 0; i < process->thread_count; i++) {
         flights_end_thread(looks->flights, process->threads[i], true);

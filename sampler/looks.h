@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct helped;
+
 /* A thread that this tick is to sample. */
 struct choice {
     struct thread *thread;
@@ -29,6 +31,7 @@ struct looks {
     struct kernelview *view;
     struct account *account; /* gets the time of threads and processes that are gone */
 
+    struct helped *helped;  /* borrowed; NULL: sampling from outside. Is told who is about to be forgotten */
     uint64_t now_ns;        /* of the tick in work */
     struct choice *choices; /* owned; of the tick in work */
     size_t choice_count;

@@ -49,6 +49,14 @@ static const char help[] =
     "                           machine or else of the target's threads; proc: by looking into /proc; auto: by records "
     "of\n"
     "                           the whole machine if allowed, which cost the target least, else proc (default auto)\n"
+    "      --helper             sample from inside: a small library in the target, loaded with a launched program or\n"
+    "                           into a running one, samples from a signal handler\n"
+    "      --helper-timer thread|process\n"
+    "                           a timer for each thread, or one for the whole process (default thread)\n"
+    "      --helper-loads auto|instruction|call\n"
+    "                           how the helper reads memory that may not be there: by an instruction that may fault, "
+    "or\n"
+    "                           by a system call (default auto)\n"
     "      --pin auto|off|CPU   where samples are taken: auto, off: where the scheduler puts the sampler; or on that\n"
     "                           CPU (default auto)\n"
     "What comes out\n"
@@ -112,6 +120,9 @@ enum {
     OPT_STATS,
     OPT_SAVE_SNAPSHOTS,
     OPT_STOP_LOG,
+    OPT_HELPER,
+    OPT_HELPER_TIMER,
+    OPT_HELPER_LOADS,
     OPT_VERSION,
     OPT_LATER /* in the contract, not in this version */
 };
@@ -148,7 +159,9 @@ static const struct option long_options[] = {
     {"no-inlines", no_argument, NULL, OPT_NO_INLINES},
     {"debuginfod", no_argument, NULL, OPT_DEBUGINFOD},
     {"kernel", no_argument, NULL, OPT_LATER},
-    {"helper", no_argument, NULL, OPT_LATER},
+    {"helper", no_argument, NULL, OPT_HELPER},
+    {"helper-timer", required_argument, NULL, OPT_HELPER_TIMER},
+    {"helper-loads", required_argument, NULL, OPT_HELPER_LOADS},
     {NULL, 0, NULL, 0},
 };
 
@@ -306,6 +319,22 @@ static bool parse_how(struct parse *parse, int option, const char *value)
             return wrong(parse->error, "--events", value, "auto, perf, perf-threads or proc");
         options->events = (const enum events[]){EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC}[word];
         return true;
+    case OPT_HELPER:
+        options->helper = true;
+        return true;
+    case OPT_HELPER_TIMER:
+        word = word_index(value, (const char *const[]){"thread", "process", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--helper-timer", value, "thread or process");
+        options->helper_timer_process = word == 1;
+        return true;
+    case OPT_HELPER_LOADS:
+        word = word_index(value, (const char *const[]){"auto", "instruction", "call", NULL});
+        if (word < 0)
+            return wrong(parse->error, "--helper-loads", value, "auto, instruction or call");
+        options->helper_loads =
+            (const enum helper_loads[]){HELPER_LOADS_AUTO, HELPER_LOADS_INSTRUCTION, HELPER_LOADS_CALL}[word];
+        return true;
     case OPT_PIN:
         word = word_index(value, (const char *const[]){"auto", "off", NULL});
         if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
@@ -427,6 +456,19 @@ static bool choose_format(struct parse *parse)
     return true;
 }
 
+/* What is seen from outside only. */
+static bool check_helper(struct parse *parse)
+{
+    const struct options *options = parse->options;
+    const char *with = options->children         ? "--children"
+                       : options->snapshots_path ? "--save-snapshots"
+                       : options->stop_log_path  ? "--stop-log"
+                                                 : NULL;
+    if (options->helper && with)
+        strbuf_addf(parse->error, "%s does not go with --helper", with);
+    return !options->helper || !with;
+}
+
 static bool check_whole(struct parse *parse, int argc, char **argv, int first, bool has_dashes)
 {
     struct options *options = parse->options;
@@ -454,8 +496,8 @@ static bool check_whole(struct parse *parse, int argc, char **argv, int first, b
         strbuf_adds(parse->error, "nothing to sample: give -p PID or -- PROGRAM");
         return false;
     }
-    options->children = parse->children >= 0 ? parse->children == 1 : options->program != NULL;
-    return choose_format(parse);
+    options->children = parse->children >= 0 ? parse->children == 1 : options->program && !options->helper;
+    return check_helper(parse) && choose_format(parse);
 }
 
 /* True when getopt stopped behind a "--", which is what makes the rest a program. */

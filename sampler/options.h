@@ -3,6 +3,7 @@
 #define SAMPLER_OPTIONS_H
 
 #include "common/strbuf.h"
+#include "helper/layout.h"
 #include "output/output.h"
 #include "symbolize/symbolize.h"
 #include "unwind/unwind.h"
@@ -45,6 +46,9 @@ struct options {
     enum events events;
     int pin; /* PIN_AUTO, ... or a CPU (pinning.h) */
     bool children;
+    bool helper;               /* sampled from inside */
+    bool helper_timer_process; /* by one timer for the whole process */
+    enum helper_loads helper_loads;
     const struct output_format *format;
     const char *output_path; /* NULL or "-": standard output */
     struct output_options output;

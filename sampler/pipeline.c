@@ -129,6 +129,8 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     item->is_urgent = false;
     item->time_ns = 0;
     item->range_count = 0;
+    item->helper = NULL;
+    item->frame_count = 0;
     item->space = NULL;
     if (!grow_buffer(pipeline, item, buffer_bytes)) {
         pipeline_give_back(pipeline, item);
@@ -287,6 +289,7 @@ void pipeline_free(struct pipeline *pipeline)
     struct item *item;
     while ((item = pop(&pipeline->free_items))) {
         free(item->buffer);
+        free(item->frames);
         free(item);
     }
     digest_deinit(&pipeline->digest);

@@ -163,6 +163,10 @@ static void parse_status_line(const char *line, const char *end, struct procfs_s
         size_t count = parse_list(colon + 1, end, n, 32);
         if (count)
             status->innermost_tgid = (pid_t)n[count - 1];
+    } else if (KEY_IS("NSpid")) {
+        size_t count = parse_list(colon + 1, end, n, 32);
+        if (count)
+            status->innermost_tid = (pid_t)n[count - 1];
     }
 #undef KEY_IS
 }

@@ -66,6 +66,7 @@ struct procfs_status {
     pid_t ppid;
     pid_t tracer_pid;
     pid_t innermost_tgid; /* last number of NStgid: the pid as the process itself sees it */
+    pid_t innermost_tid;  /* last number of NSpid: the thread as the process itself sees it; 0: not told */
     uid_t real_uid, effective_uid, fs_uid;
     gid_t effective_gid;
     char state;

@@ -60,6 +60,13 @@ static enum failure refresh_process(struct sampling *sampling, const struct thre
     return FAILURE_NONE;
 }
 
+enum failure sampling_refresh(struct sampling *sampling, const struct thread *thread, uint64_t image_hash,
+                              uint64_t now_ns)
+{
+    sampling->now_ns = now_ns;
+    return refresh_process(sampling, thread, image_hash);
+}
+
 /* Makes ready all that can be had before a thread is sampled. False: it is not, and counted already. */
 static bool prepare(struct sampling *sampling, const struct choice *choice)
 {

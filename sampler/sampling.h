@@ -45,4 +45,11 @@ struct sampling {
  */
 void sampling_take(struct sampling *sampling, struct choice *choices, size_t count, uint64_t now_ns);
 
+/*
+ * Makes space and map of the thread's process those of now; `image_hash` is what its stat says. Returns why there are
+ * none, or FAILURE_NONE.
+ */
+enum failure sampling_refresh(struct sampling *sampling, const struct thread *thread, uint64_t image_hash,
+                              uint64_t now_ns);
+
 #endif

@@ -4,6 +4,8 @@
 #include "common/fileio.h"
 #include "sampler/attach.h"
 #include "sampler/capture.h"
+#include "sampler/helperlink.h"
+#include "sampler/helperpreload.h"
 #include "sampler/launch.h"
 #include "sampler/pinning.h"
 #include "sampler/pipeline.h"
@@ -42,6 +44,8 @@ struct session {
     struct sideband *sideband; /* owned until sampling starts; NULL: /proc */
     struct attached *attached; /* owned, options->pid_count */
     size_t attached_count;
+    struct helperlink **links; /* owned; with --helper one for each target, or NULL where there can be none */
+    size_t link_count;
     struct signals signals;
     struct tracer *tracer;
     struct profile *profile;
@@ -136,6 +140,62 @@ static int attach_all(struct session *session)
     return 0;
 }
 
+/* ---- helpers ---- */
+
+static int add_link(struct session *session, struct helperlink *link)
+{
+    if (!session->links)
+        session->links = calloc(session->options->pid_count + 1, sizeof(struct helperlink *));
+    if (!session->links) {
+        helperlink_free(link);
+        return -ENOMEM;
+    }
+    session->links[session->link_count++] = link;
+    return 0;
+}
+
+/* Into each, or none. */
+static int inject_all(struct session *session)
+{
+    for (size_t i = 0; i < session->attached_count; i++) {
+        const struct attached *attached = &session->attached[i];
+        struct helperlink *link = NULL;
+        struct strbuf why = {0};
+        int error = helperlink_inject(session->options, attached->pid, attached->proc_fd, &link, &why);
+        if (error)
+            tell(session, "%s", why.data ? why.data : strerror(-error));
+        strbuf_deinit(&why);
+        if (!error)
+            error = add_link(session, link);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* Where it cannot be, the program runs all the same, and is not sampled: that is told. */
+static int launch(struct session *session)
+{
+    const struct options *options = session->options;
+    struct helperpreload preload = {0};
+    struct strbuf why = {0};
+    int error = 0;
+    if (options->helper && helperpreload_prepare(options, &preload, &why) < 0)
+        tell(session, "cannot sample %s: %s", options->program[0], why.data ? why.data : "the helper cannot be loaded");
+    if (preload.link) {
+        error = add_link(session, preload.link);
+        preload.link = NULL;
+    }
+    if (!error)
+        error = launch_prepare(options->program, session->results.output.fd == STDOUT_FILENO, preload.variables,
+                               &session->launch);
+    if (error)
+        tell(session, "cannot start a process: %s", strerror(-error));
+    helperpreload_deinit(&preload);
+    strbuf_deinit(&why);
+    return error;
+}
+
 /* On the thread that reaped: the capture thread, or ours. Read by us after the capture thread has ended. */
 static void note_exit(void *context, pid_t pid, const struct wait_event *event)
 {
@@ -152,13 +212,16 @@ static int start_sampling(struct session *session)
     size_t count = options->program ? 1 : session->attached_count;
     struct capture_target targets[count];
     if (options->program) {
-        targets[0] =
-            (struct capture_target){.pid = session->launch.pid, .proc_fd = procfs_open_process(session->launch.pid)};
+        targets[0] = (struct capture_target){.pid = session->launch.pid,
+                                             .proc_fd = procfs_open_process(session->launch.pid),
+                                             .link = session->link_count ? session->links[0] : NULL};
         if (targets[0].proc_fd < 0)
             return targets[0].proc_fd;
     }
     for (size_t i = 0; i < session->attached_count; i++) {
-        targets[i] = (struct capture_target){.pid = session->attached[i].pid, .proc_fd = session->attached[i].proc_fd};
+        targets[i] = (struct capture_target){.pid = session->attached[i].pid,
+                                             .proc_fd = session->attached[i].proc_fd,
+                                             .link = i < session->link_count ? session->links[i] : NULL};
         session->attached[i].proc_fd = -1;
     }
     session->profile = profile_new();
@@ -560,13 +623,12 @@ static int prepare(struct session *session)
         return error;
     }
     error = open_outputs(session);
-    if (!error && options->program) {
-        error = launch_prepare(options->program, session->results.output.fd == STDOUT_FILENO, &session->launch);
-        if (error)
-            tell(session, "cannot start a process: %s", strerror(-error));
-    }
+    if (!error && options->program)
+        error = launch(session);
     if (!error)
         error = attach_all(session);
+    if (!error && options->helper)
+        error = inject_all(session);
     if (error)
         return error;
     /* Every thread costs two descriptors, every image one. The launched child was forked before and keeps its limits.
@@ -614,6 +676,9 @@ static void session_deinit(struct session *session)
     if (session->capture)
         capture_free(session->capture);
     pipeline_free(session->pipeline);
+    for (size_t i = 0; i < session->link_count; i++)
+        helperlink_free(session->links[i]);
+    free(session->links);
     tracer_free(session->tracer);
     sideband_free(session->sideband);
     images_free(session->images);

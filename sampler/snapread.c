@@ -252,7 +252,7 @@ static int take_item(struct snapread *read, struct wire *wire, struct item *item
     item->count = wire_get_u64(wire);
     item->ns = wire_get_u64(wire);
     if (!get_comm(wire, item->comm) || space > read->space_count || reading > read->reading_count || thread == 0 ||
-        thread > read->thread_count || failure >= FAILURE_COUNT || item->count == 0 || item->count >= COUNT_LIMIT ||
+        thread > read->thread_count || failure > FAILURE_UNWIND || item->count == 0 || item->count >= COUNT_LIMIT ||
         item->ns >= TIME_LIMIT_NS)
         return -EBADMSG;
     if (failure == FAILURE_NONE && (!space || !reading || !get_snapshot(wire, item)))
@@ -511,6 +511,7 @@ static int read_run(struct snapread *read)
         return -EBADMSG;
     read->run = (struct snapread_run){
         .is_wall = is_wall != 0, .unwind = modes[unwind], .max_depth = (size_t)max_depth, .rate_hz = (unsigned)rate_hz};
+    read->capture.ticker.rate_hz = (unsigned)rate_hz;
     read->at += SNAP_CHUNK_HEAD_BYTES + (uint64_t)(wire.end - read->payload);
     return 0;
 }

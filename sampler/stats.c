@@ -82,7 +82,7 @@ static void add_frames(const struct stats *stats, struct strbuf *text)
     add_part(text, "cfi", by[FRAME_BY_CFI], &first);
     add_part(text, "libunwind", by[FRAME_BY_LIBUNWIND], &first);
     add_part(text, "inspection", by[FRAME_BY_INSPECTION], &first);
-    add_part(text, "helper", 0, &first);
+    add_part(text, "helper", stats->pipeline->frames_by_helper, &first);
     strbuf_adds(text, "}");
     strbuf_adds(text, ",\n  \"unwind_rules\": {");
     first = true;
@@ -96,6 +96,38 @@ static void add_frames(const struct stats *stats, struct strbuf *text)
     add_part(text, "kept", unwind->rules, &first);
     add_part(text, "bytes", unwind->rule_bytes, &first);
     strbuf_adds(text, "}");
+}
+
+/* Not there where all was seen from outside. */
+static void add_helper(const struct helper_counters *helper, struct strbuf *text)
+{
+    if (!helper->is_there)
+        return;
+    const struct histogram *handler_ns = &helper->handler_ns;
+    bool first = true;
+    strbuf_adds(text, ",\n  \"helper\": {");
+    add_part(text, "samples", helper->walked + helper->copied, &first);
+    add_part(text, "walked", helper->walked, &first);
+    add_part(text, "copied", helper->copied, &first);
+    add_part(text, "lost", helper->lost, &first);
+    add_part(text, "no_room", helper->no_room, &first);
+    add_part(text, "blocked", helper->blocked, &first);
+    add_part(text, "late", helper->late, &first);
+    add_part(text, "faults", helper->faults, &first);
+    add_part(text, "by_call", helper->by_call, &first);
+    add_part(text, "eintr", helper->eintr, &first);
+    add_part(text, "timers", helper->timers, &first);
+    add_part(text, "timers_failed", helper->timers_failed, &first);
+    add_part(text, "resets", helper->resets, &first);
+    add_part(text, "execs", helper->execs, &first);
+    strbuf_adds(text, ",\n    \"handler_ns\": {");
+    first = true;
+    add_part(text, "p50", histogram_percentile(handler_ns, 50), &first);
+    add_part(text, "p90", histogram_percentile(handler_ns, 90), &first);
+    add_part(text, "p99", histogram_percentile(handler_ns, 99), &first);
+    add_part(text, "max", handler_ns->max, &first);
+    add_part(text, "sum", handler_ns->sum, &first);
+    strbuf_addf(text, "}, \"delivery_ns\": %llu}", (unsigned long long)helper->delivery_ns);
 }
 
 /* Not there in a report: no one watched. */
@@ -171,6 +203,7 @@ void stats_json(const struct stats *stats, struct strbuf *ret_text)
     add_number(ret_text, "execs", capture->execs);
     add_events(&capture->events, ret_text);
     add_stops(stats, ret_text);
+    add_helper(&capture->helper, ret_text);
     add_number(ret_text, "cpu_ns_target", capture->account.cpu_ns_target);
     add_number(ret_text, "cpu_ns_sampled", capture->account.cpu_ns_sampled);
     add_number(ret_text, "wall_ns", capture->wall_ns);
@@ -278,6 +311,22 @@ static void add_bounds(const struct stats *stats, struct strbuf *text)
                     (unsigned long long)(capture->ticker.ticks + capture->ticker.skipped));
 }
 
+static void add_helper_line(const struct helper_counters *helper, struct strbuf *text)
+{
+    strbuf_addf(text, "helper: handler p50 %llu us, p99 %llu us, %llu lost\n",
+                (unsigned long long)(histogram_percentile(&helper->handler_ns, 50) / NS_PER_US),
+                (unsigned long long)(histogram_percentile(&helper->handler_ns, 99) / NS_PER_US),
+                (unsigned long long)helper->lost);
+    if (helper->blocked)
+        strbuf_addf(text, "%llu of the samples fell into times when the signal was blocked: where is not known\n",
+                    (unsigned long long)helper->blocked);
+    if (helper->timers_failed)
+        strbuf_addf(text, "%llu threads have no timer: there are no more (ulimit -i)\n",
+                    (unsigned long long)helper->timers_failed);
+    if (helper->execs)
+        strbuf_adds(text, "the program was replaced by another one (exec), and the helper went with it\n");
+}
+
 void stats_summary(const struct stats *stats, struct strbuf *ret_text)
 {
     const struct capture_result *capture = stats->capture;
@@ -292,14 +341,17 @@ void stats_summary(const struct stats *stats, struct strbuf *ret_text)
                     seconds(capture->account.cpu_ns_target));
     else
         strbuf_addf(ret_text, "%llu threads; ", (unsigned long long)capture->threads_seen);
-    strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,
-                (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
-                (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
+    if (capture->helper.is_there)
+        add_helper_line(&capture->helper, ret_text);
+    else
+        strbuf_addf(ret_text, "stops %llu, p50 %llu us, p99 %llu us\n", (unsigned long long)stats->tracer->stops,
+                    (unsigned long long)(histogram_percentile(stop_ns, 50) / NS_PER_US),
+                    (unsigned long long)(histogram_percentile(stop_ns, 99) / NS_PER_US));
     add_waiting(&capture->account, ret_text);
     add_bounds(stats, ret_text);
     add_other_tracer(stats, ret_text);
     if (capture->ticker.missed * 100 > capture->ticker.ticks)
-        strbuf_addf(ret_text, "%.2f s without a tick%s\n", (double)capture->ticker.missed / stats->options->rate_hz,
+        strbuf_addf(ret_text, "%.2f s without a tick%s\n", (double)capture->ticker.missed / capture->ticker.rate_hz,
                     stats->options->mode == MODE_CPU && !stats->options->output.value_ns
                         ? ": the CPU time in them is in no sample"
                         : "");

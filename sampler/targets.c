@@ -252,7 +252,7 @@ int thread_read_status(const struct thread *thread, struct procfs_status *ret)
     return fd < 0 ? -errno : procfs_read_status(fd, ret);
 }
 
-static struct thread_shared *shared_new(pid_t pid, pid_t tid)
+struct thread_shared *thread_shared_new(pid_t pid, pid_t tid)
 {
     struct thread_shared *shared = calloc(1, sizeof(*shared));
     if (!shared)
@@ -266,7 +266,7 @@ static struct thread_shared *shared_new(pid_t pid, pid_t tid)
 
 static int thread_begin(struct thread *thread, bool is_new, double share_start)
 {
-    thread->shared = shared_new(thread->process->pid, thread->tid);
+    thread->shared = thread_shared_new(thread->process->pid, thread->tid);
     if (!thread->shared)
         return -ENOMEM;
     int error = thread_open(thread);

@@ -117,6 +117,16 @@ struct thread {
     /* Of the last stop: the registers, and a hash of the stack's innermost frames. */
     struct registers stopped_at;
     uint64_t stopped_hash;
+    /* Of one with a helper inside (helped.h). Its id as the process itself sees it, 0: not known yet; its slot; when it
+     * was first seen, asked by a signal and heard of last. */
+    pid_t helper_tid;
+    uint32_t helper_slot;
+    bool is_armed; /* it has a timer */
+    uint64_t helper_seen_ns;
+    uint64_t helper_asked_ns;
+    uint64_t helper_answered_ns;
+    uint64_t helper_slices; /* turns on a CPU, and where it slept, when it was asked */
+    struct procfs_syscall helper_slept_at;
     struct item *in_flight; /* the capture's: its sample in the making, or NULL */
     struct thread_shared *shared;
 };
@@ -236,6 +246,7 @@ void process_settle(struct process *process, uint64_t now_ns);
 void thread_note_stuck(struct thread_shared *shared, const struct registers *registers);
 bool thread_is_stuck_at(const struct thread_shared *shared, const struct registers *registers);
 
+struct thread_shared *thread_shared_new(pid_t pid, pid_t tid); /* one reference; NULL: no memory */
 struct thread_shared *thread_shared_ref(struct thread_shared *shared);
 void thread_shared_unref(struct thread_shared *shared);
 

@@ -166,7 +166,7 @@ static void take_back(struct flights *flights, struct thread *thread, struct ite
     flights_drop_sample(flights, thread, item, FAILURE_NONE);
 }
 
-static void keep(struct flights *flights, struct thread *thread)
+void flights_keep(struct flights *flights, struct thread *thread)
 {
     thread->is_kept = true;
     flights->kept++;
@@ -247,7 +247,7 @@ bool flights_take_told(struct flights *flights, struct thread *thread, const str
     thread->reads++;
     thread->shared->wants_again = false;
     if (keeps && !told->is_on_cpu && thread->seen_off_cpu && are_equal(&told->counters, &thread->last))
-        keep(flights, thread);
+        flights_keep(flights, thread);
     pipeline_put(flights->pipeline, item);
     return true;
 }
@@ -281,7 +281,7 @@ bool flights_read(struct flights *flights, struct thread *thread, bool can_stop)
     thread->may_lose_timeout = capture_arch.may_lose_timeout(call.number);
     item->call = thread->call;
     thread->reads++;
-    keep(flights, thread);
+    flights_keep(flights, thread);
     pipeline_put(flights->pipeline, item);
     return true;
 }

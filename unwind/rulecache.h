@@ -97,6 +97,13 @@ static inline uint64_t rulecache_row_end(const struct rule *rule)
     return row->start_svma + row->length;
 }
 
+/* The first address of the row. */
+static inline uint64_t rulecache_row_start(const struct rule *rule)
+{
+    const struct rule_row *row = (const struct rule_row *)((const char *)rule - offsetof(struct rule_row, rule));
+    return row->start_svma;
+}
+
 /* By address alone; NULL when it was not asked for lately. */
 static inline const struct rule *rulecache_find(struct rulecache *cache, const struct image *image, uint64_t svma)
 {

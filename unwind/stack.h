@@ -13,6 +13,7 @@ enum frame_by {
     FRAME_BY_CFI,
     FRAME_BY_LIBUNWIND,  /* CFI that we leave to it */
     FRAME_BY_INSPECTION, /* the instruction at the pc says where the return address is */
+    FRAME_BY_HELPER,     /* walked in the target */
     FRAME_BY_COUNT
 };
 

@@ -6,6 +6,7 @@
 #include "unwind/inference.h"
 #include "unwind/inspect.h"
 #include "unwind/origin.h"
+#include "unwind/row.h"
 #include "unwind/view.h"
 
 #include <errno.h>
@@ -593,6 +594,23 @@ struct unwind_space *unwind_space_new(struct unwinder *unwinder)
 void unwind_space_free(struct unwind_space *space)
 {
     free(space);
+}
+
+bool unwinder_find_row(struct unwinder *unwinder, const struct codemap *map, uint64_t lookup_avma,
+                       struct unwind_row *ret_row)
+{
+    const struct code_region *region = codemap_find(map, lookup_avma);
+    if (!region || !region->image || !region->has_bias)
+        return false;
+    const struct rule *rule = cfi_find(unwinder->cfi, region, lookup_avma);
+    if (!rule || (rule->kind != RULE_PLAIN && rule->kind != RULE_NONE) || rule->signal)
+        return false;
+    uint64_t start_avma = rulecache_row_start(rule) + region->bias;
+    uint64_t end_avma = rulecache_row_end(rule) + region->bias;
+    ret_row->start_avma = start_avma < region->start_avma || start_avma > lookup_avma ? region->start_avma : start_avma;
+    ret_row->end_avma = end_avma > region->end_avma || end_avma <= lookup_avma ? region->end_avma : end_avma;
+    ret_row->rule = *rule;
+    return true;
 }
 
 struct unwind_counters unwinder_counters(const struct unwinder *unwinder)

@@ -44,7 +44,7 @@ static void test_runs(void **state)
 {
     (void)state;
     struct launch launch;
-    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", "exit 37"), false, &launch), 0);
+    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", "exit 37"), false, NULL, &launch), 0);
     assert_true(launch.pid > 0);
     assert_true(launch.pid_fd > 2 && launch.go_fd > 2 && launch.outcome_fd > 2);
     /* It waits for its cue. */
@@ -60,7 +60,7 @@ static void test_killed(void **state)
 {
     (void)state;
     struct launch launch;
-    assert_int_equal(launch_prepare(ARGV("sh", "-c", "kill -9 $$"), false, &launch), 0);
+    assert_int_equal(launch_prepare(ARGV("sh", "-c", "kill -9 $$"), false, NULL, &launch), 0);
     assert_int_equal(launch_go(&launch), 0);
     int status = status_of(&launch);
     assert_true(WIFSIGNALED(status));
@@ -92,7 +92,7 @@ static void test_failures(void **state)
         char program[100];
         snprintf(program, sizeof(program), "%s", cases[i].program);
         struct launch launch;
-        assert_int_equal(launch_prepare(ARGV(program, "argument"), false, &launch), 0);
+        assert_int_equal(launch_prepare(ARGV(program, "argument"), false, NULL, &launch), 0);
         int error = launch_go(&launch);
         if (error != cases[i].error)
             fail_msg("'%s': %s", program, strerror(-error));
@@ -137,7 +137,7 @@ static void test_given_up(void **state)
 {
     (void)state;
     struct launch launch;
-    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", "echo > came_here"), false, &launch), 0);
+    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", "echo > came_here"), false, NULL, &launch), 0);
     pid_t pid = launch.pid;
     launch_deinit(&launch);
     /* Ended and reaped. */
@@ -161,7 +161,7 @@ static void test_no_descriptor_is_lost(void **state)
     size_t before = count_descriptors();
     for (size_t i = 0; i < 3; i++) {
         struct launch launch;
-        assert_int_equal(launch_prepare(ARGV("true"), false, &launch), 0);
+        assert_int_equal(launch_prepare(ARGV("true"), false, NULL, &launch), 0);
         if (i) {
             assert_int_equal(launch_go(&launch), 0);
             status_of(&launch);
@@ -184,7 +184,7 @@ static void run_into_files(char **argv, bool join_stdout, struct launch *launch)
     dup2(to_err, STDERR_FILENO);
     close(to_out);
     close(to_err);
-    int error = launch_prepare(argv, join_stdout, launch);
+    int error = launch_prepare(argv, join_stdout, NULL, launch);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     close(out);
@@ -222,7 +222,7 @@ static void test_descriptors(void **state)
     make("descriptors", "", 0600);
     char command[] = "for fd in /proc/$$/fd/*; do echo ${fd##*/}; done > descriptors";
     struct launch launch;
-    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", command), false, &launch), 0);
+    assert_int_equal(launch_prepare(ARGV("/bin/sh", "-c", command), false, NULL, &launch), 0);
     assert_int_equal(launch_go(&launch), 0);
     status_of(&launch);
     char text[2000];

@@ -209,6 +209,25 @@ static void test_children(void **state)
     }
 }
 
+static void test_helper(void **state)
+{
+    (void)state;
+    char *argv[MAX_ARGS + 1];
+    struct options options = good(WORDS("--", "true"), argv);
+    assert_false(options.helper);
+    options_deinit(&options);
+    options = good(WORDS("--helper", "--helper-timer", "process", "--helper-loads=call", "--", "true"), argv);
+    assert_true(options.helper);
+    assert_true(options.helper_timer_process);
+    assert_int_equal(options.helper_loads, HELPER_LOADS_CALL);
+    assert_false(options.children); /* children are followed from outside only */
+    options_deinit(&options);
+    options = good(WORDS("--helper", "--helper-timer", "thread", "--helper-loads=instruction", "-p1"), argv);
+    assert_false(options.helper_timer_process);
+    assert_int_equal(options.helper_loads, HELPER_LOADS_INSTRUCTION);
+    options_deinit(&options);
+}
+
 static void test_verbosity(void **state)
 {
     (void)state;
@@ -394,7 +413,11 @@ static const struct {
     {{"-p1", "--lines=1"}, "--lines"},
     {{"-p1", "--no-inlines=1"}, "--no-inlines"},
     {{"-p1", "--kernel"}, "--kernel"},
-    {{"-p1", "--helper"}, "--helper"},
+    {{"-p1", "--helper", "--children"}, "--children"},
+    {{"-p1", "--helper", "--save-snapshots", "f"}, "--save-snapshots"},
+    {{"-p1", "--stop-log", "f", "--helper"}, "--stop-log"},
+    {{"-p1", "--helper", "--helper-timer", "both"}, "--helper-timer"},
+    {{"-p1", "--helper", "--helper-loads", "never"}, "--helper-loads"},
     {{"-p1", "--v"}, "--v"},
     {{"-p1", "--\n"}, "unknown"},
     {{"-p1", "-\n"}, "unknown"},
@@ -544,19 +567,13 @@ static void test_wanted_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_pids),
-        cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_children),
-        cmocka_unit_test(test_verbosity),
-        cmocka_unit_test(test_program),
-        cmocka_unit_test(test_dashes_as_values),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_help_and_version),
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_pids),           cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_words),          cmocka_unit_test(test_children),
+        cmocka_unit_test(test_helper),         cmocka_unit_test(test_verbosity),
+        cmocka_unit_test(test_program),        cmocka_unit_test(test_dashes_as_values),
+        cmocka_unit_test(test_formats),        cmocka_unit_test(test_help_and_version),
+        cmocka_unit_test(test_wrong),          cmocka_unit_test(test_report),
         cmocka_unit_test(test_wanted_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;

@@ -1,0 +1,188 @@
+#include "helper/attach.h"
+
+#include "helper/disposition.h"
+#include "helper/handler.h"
+#include "helper/safeload.h"
+#include "helper/state.h"
+#include "helper/threads.h"
+#include "helper/timers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+/* elf.h of Debian 12 has it; older ones do not. */
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
+
+/* Until the sampler says: some 20 s. */
+#define FIRST_PATIENCE_TSC UINT64_C(60000000000)
+
+/* What is left of a sampler that is gone, or has let go: does nobody hear from it any more? */
+static bool clear_away(void)
+{
+    struct helper_shared *shared = state_enter();
+    if (shared) {
+        uint64_t silent_tsc = __rdtsc() - atomic_load(&shared->settings.alive_tsc);
+        bool is_over = atomic_load(&shared->settings.wish) == HELPER_WISH_WITHDRAW ||
+                       (int64_t)silent_tsc > (int64_t)shared->settings.patience_tsc;
+        if (is_over)
+            handler_withdraw();
+    }
+    state_leave();
+    bool is_clear = state_enter() == NULL;
+    state_leave();
+    return is_clear;
+}
+
+static int begin(struct helper_shared *shared)
+{
+    unsigned long bytes = getauxval(AT_MINSIGSTKSZ);
+    handler_set_frame_bytes(bytes ? bytes : 4096);
+    /* Loads by instruction only where the program's own changes of its handlers go through us. */
+    int error = threads_are_followed() && shared->settings.loads != HELPER_LOADS_CALL ? safeload_own() : 0;
+    if (!error)
+        error = disposition_own((int)shared->settings.signal, handler_take, SA_ONSTACK | SA_RESTART);
+    if (error)
+        return error;
+    disposition_set_guard((int)shared->settings.signal);
+    shared->report.faults_before = safeload_faults();
+    if (!state_set(shared))
+        return -EBUSY;
+    state_enter(); /* against who withdraws at once */
+    error = timers_arm_all(shared);
+    timers_arm_process(shared, true);
+    atomic_store(&shared->report.is_ready, 1);
+    state_leave();
+    return error;
+}
+
+/* ---- into a running program ---- */
+
+static int make_memory(struct helper_shared **ret_shared, int *ret_fd)
+{
+    int fd = memfd_create("sampler-helper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    void *memory = MAP_FAILED;
+    if (ftruncate(fd, sizeof(struct helper_shared)) == 0 && fstat(fd, &st) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        memory = mmap(NULL, sizeof(struct helper_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    *ret_shared = memory;
+    (*ret_shared)->report.inode = st.st_ino;
+    *ret_fd = fd;
+    return 0;
+}
+
+static void obey_argument(struct helper_shared *shared, uint64_t argument)
+{
+    unsigned rate_hz = argument & ((1U << 14) - 1);
+    struct helper_settings *settings = &shared->settings;
+    shared->magic = HELPER_MAGIC;
+    shared->version = HELPER_VERSION;
+    shared->size = sizeof(*shared);
+    settings->timer = argument >> 21 & 3U;
+    settings->signal = argument >> 14 & 127U;
+    settings->follows_frame_pointers = argument >> 23 & 1U;
+    settings->loads = argument >> 24 & 3U;
+    settings->cookie = (uint32_t)(argument >> 32);
+    settings->period_ns = UINT64_C(1000000000) / (rate_hz ? rate_hz : 1);
+    settings->max_depth = UINT32_MAX;
+    settings->patience_tsc = FIRST_PATIENCE_TSC;
+    atomic_store(&settings->alive_tsc, __rdtsc());
+    atomic_store(&settings->wish, HELPER_WISH_RUN);
+}
+
+int64_t sampler_helper_attach(uint64_t argument)
+{
+    struct helper_shared *shared = NULL;
+    int fd = -1;
+    if (!clear_away())
+        return -EBUSY;
+    int error = make_memory(&shared, &fd);
+    if (error)
+        return error;
+    obey_argument(shared, argument);
+    shared->report.fd = fd;
+    error = begin(shared);
+    if (!error)
+        return fd;
+    handler_withdraw();
+    close(fd);
+    return error;
+}
+
+/* ---- before the program ---- */
+
+static void forget_in_child(void)
+{
+    struct helper_shared *shared = state_enter();
+    int signal = shared ? (int)shared->settings.signal : 0;
+    if (shared) {
+        disposition_disown(signal);
+        safeload_disown();
+        disposition_set_guard(0);
+    }
+    state_forget();
+}
+
+/* LD_PRELOAD as the program would have it: without us. */
+static void restore_preload(void)
+{
+    const char *value = getenv("LD_PRELOAD");
+    const char *rest = value ? strchr(value, ':') : NULL;
+    if (rest)
+        setenv("LD_PRELOAD", rest + 1, 1);
+    else
+        unsetenv("LD_PRELOAD");
+}
+
+static struct helper_shared *map_memory(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (fstat(fd, &st) == 0 && st.st_size == sizeof(struct helper_shared))
+        memory = mmap(NULL, sizeof(struct helper_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    struct helper_shared *shared = memory == MAP_FAILED ? NULL : memory;
+    if (shared && (shared->magic != HELPER_MAGIC || shared->version != HELPER_VERSION)) {
+        munmap(memory, sizeof(struct helper_shared));
+        return NULL;
+    }
+    return shared;
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+    const char *path = getenv(HELPER_VARIABLE);
+    if (!path)
+        return;
+    struct helper_shared *shared = map_memory(path);
+    unsetenv(HELPER_VARIABLE);
+    restore_preload();
+    if (!shared)
+        return;
+    threads_follow();
+    int error = begin(shared);
+    if (error)
+        handler_withdraw();
+    atomic_store(&shared->report.error, error);
+}

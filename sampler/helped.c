@@ -1,0 +1,463 @@
+#include "sampler/helped.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+#include "sampler/capture.h"
+#include "sampler/flightparts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A thread that runs and has no timer yet, though the helper knows of it, gets a signal; not too often. */
+#define NUDGE_NS       (20 * NS_PER_MS)
+#define NUDGE_AGAIN_NS (500 * NS_PER_MS)
+
+/* In wall mode, who has not answered a signal for so long cannot: it is blocked. */
+#define ANSWER_NS (300 * NS_PER_MS)
+
+#define FILTER_PERIOD_NS (20 * NS_PER_MS)
+
+static struct helped_process *find_helped(struct helped *helped, const struct process *process)
+{
+    for (size_t i = 0; i < helped->process_count; i++)
+        if (helped->processes[i].process == process)
+            return &helped->processes[i];
+    return NULL;
+}
+
+/* ---- threads ---- */
+
+/* A process in a pid namespace of its own numbers its threads from 1. */
+static struct thread *find_thread(const struct helped *helped, const struct helped_process *target, pid_t inner_tid)
+{
+    struct process *process = target->process;
+    if (!target->has_own_tids) {
+        struct thread *thread = targets_find_thread(helped->targets, inner_tid);
+        return thread && thread->process == process ? thread : NULL;
+    }
+    for (size_t i = 0; i < process->thread_count; i++)
+        if (process->threads[i]->helper_tid == inner_tid)
+            return process->threads[i];
+    return NULL;
+}
+
+static pid_t inner_tid_of(const struct helped_process *target, const struct thread *thread)
+{
+    struct procfs_status status;
+    if (!target->has_own_tids)
+        return thread->tid;
+    return thread_read_status(thread, &status) == 0 ? status.innermost_tid : 0;
+}
+
+static bool needs_timer(const struct helped *helped)
+{
+    return helped->options->mode == MODE_CPU && !helped->options->helper_timer_process;
+}
+
+/* The helper's own hooks are mostly faster, where it was there before the program. */
+static void want_thread(struct helped *helped, struct helped_process *target, struct thread *thread)
+{
+    if (!thread->helper_seen_ns) {
+        thread->helper_seen_ns = helped->now_ns;
+        return;
+    }
+    if (!thread->helper_tid) {
+        thread->helper_tid = inner_tid_of(target, thread);
+        if (!thread->helper_tid)
+            return;
+        thread->helper_slot = helperlink_want_thread(target->link, thread->helper_tid);
+    }
+    if (thread->is_armed || !needs_timer(helped))
+        return;
+    thread->is_armed = helperlink_has_armed(target->link, thread->helper_slot);
+    bool runs = thread->ran_ns > thread->helper_seen_ns;
+    if (thread->is_armed || !runs || helped->now_ns - thread->helper_seen_ns < NUDGE_NS ||
+        (thread->helper_asked_ns && helped->now_ns - thread->helper_asked_ns < NUDGE_AGAIN_NS))
+        return;
+    thread->helper_asked_ns = helped->now_ns;
+    helperlink_signal(target->link, thread->process->pid, thread->tid, thread->helper_slot);
+}
+
+/* ---- items ---- */
+
+static struct item *take_item(struct helped *helped, struct helped_process *target, struct thread *thread,
+                              const struct helper_event *event, uint32_t ticks)
+{
+    size_t bytes = event->kind == HELPER_RECORD_COPY ? event->count : 0;
+    struct item *item;
+    if (thread) {
+        item = flights_new_sample(helped->flights, thread, bytes);
+    } else {
+        if (!target->unseen)
+            target->unseen = thread_shared_new(target->process->pid, 0);
+        item = target->unseen ? flights_take_item(helped->flights, bytes) : NULL;
+    }
+    if (!item)
+        return NULL;
+    if (!thread) {
+        item->thread = thread_shared_ref(target->unseen);
+        memcpy(item->comm, target->comm, sizeof(item->comm));
+        item->space = target->process->space;
+        item->map = target->process->map ? address_map_ref(target->process->map) : NULL;
+        item->time_ns = helped->targets->ticked_ns;
+        item->state = THREAD_RUNNING;
+        item->call = -1;
+        item->count = 0;
+    }
+    if (helped->options->mode == MODE_CPU) {
+        helped->flights->samples += ticks - item->count;
+        item->count = ticks;
+        item->ns = ticks * (NS_PER_SEC / helped->options->rate_hz);
+        item->state = THREAD_RUNNING;
+        if (!thread)
+            target->unseen_ns += item->ns;
+    }
+    if (!item->space || !item->map)
+        item->failure = FAILURE_NO_MAPS;
+    return item;
+}
+
+static void put(struct helped *helped, struct item *item)
+{
+    pipeline_put(helped->pipeline, item);
+}
+
+static void put_failure(struct helped *helped, struct helped_process *target, struct thread *thread,
+                        const struct helper_event *event, uint32_t ticks, enum failure failure)
+{
+    struct helper_event nothing = {.kind = HELPER_RECORD_NO_ROOM, .tid = event->tid};
+    struct item *item = take_item(helped, target, thread, &nothing, ticks);
+    if (!item)
+        return;
+    item->failure = failure;
+    put(helped, item);
+}
+
+/* The stack as the kernel has shown it to the helper. */
+static void put_copy(struct helped *helped, struct helped_process *target, struct thread *thread,
+                     const struct helper_event *event, const uint8_t *bytes)
+{
+    struct item *item = take_item(helped, target, thread, event, event->ticks);
+    if (!item)
+        return;
+    size_t size = event->count < item->buffer_bytes ? event->count : item->buffer_bytes;
+    memcpy(item->buffer, bytes, size);
+    item->registers = event->registers;
+    item->ranges[0] = (struct memory_range){.avma = event->avma, .bytes = item->buffer, .size = size};
+    item->range_count = 1;
+    const struct extent *extent =
+        item->map ? address_map_extent(item->map, event->registers.value[REGISTER_RSP]) : NULL;
+    item->stack = extent ? *extent : (struct extent){0};
+    item->helper = target->link;
+    item->helper_slot = event->slot;
+    item->is_urgent = true;
+    put(helped, item);
+}
+
+static bool set_frames(struct item *item, const uint64_t *frames, size_t count, enum stack_end end)
+{
+    if (array_room(&item->frames, &item->frame_capacity, count))
+        return false;
+    memcpy(item->frames, frames, count * sizeof(frames[0]));
+    item->frame_count = count;
+    item->end = end;
+    return true;
+}
+
+static void put_frames(struct helped *helped, struct helped_process *target, struct thread *thread,
+                       const struct helper_event *event, const uint64_t *frames, size_t count, enum stack_end end)
+{
+    struct item *item = take_item(helped, target, thread, event, event->ticks);
+    if (!item)
+        return;
+    if (!set_frames(item, frames, count, end)) {
+        helped->flights->error = -ENOMEM;
+        pipeline_give_back(helped->pipeline, item);
+        return;
+    }
+    item->helper = target->link;
+    put(helped, item);
+}
+
+/* ---- stacks in parts ---- */
+
+static struct helped_part *find_part(struct helped *helped, pid_t tid)
+{
+    for (size_t i = 0; i < HELPED_PARTS; i++)
+        if (helped->parts[i].count && helped->parts[i].tid == tid)
+            return &helped->parts[i];
+    return NULL;
+}
+
+static void add_part(struct helped *helped, const struct helper_event *event, const uint8_t *bytes)
+{
+    struct helped_part *part = find_part(helped, event->tid);
+    if (!part) {
+        part = &helped->parts[helped->next_part++ % HELPED_PARTS];
+        helped->parts_lost += part->count > 0;
+        part->count = 0;
+        part->tid = event->tid;
+    }
+    size_t count = part->count + event->count;
+    if (count > helped->options->max_depth + HELPER_RECORD_FRAMES ||
+        array_room(&part->frames, &part->capacity, count)) {
+        part->count = 0;
+        helped->parts_lost++;
+        return;
+    }
+    memcpy(part->frames + part->count, bytes, event->count * sizeof(uint64_t));
+    part->count = count;
+}
+
+static void put_last_part(struct helped *helped, struct helped_process *target, struct thread *thread,
+                          const struct helper_event *event, const uint8_t *bytes)
+{
+    enum stack_end end = event->kind == HELPER_RECORD_FRAMES_CUT ? STACK_CUT_DEPTH : STACK_COMPLETE;
+    struct helped_part *part = find_part(helped, event->tid);
+    if (!part) {
+        put_frames(helped, target, thread, event, (const uint64_t *)(const void *)bytes, event->count, end);
+        return;
+    }
+    add_part(helped, event, bytes);
+    if (part->count)
+        put_frames(helped, target, thread, event, part->frames, part->count, end);
+    part->count = 0;
+}
+
+/* ---- records ---- */
+
+static void handle_event(struct helped *helped, struct helped_process *target, const struct helper_event *event,
+                         const uint8_t *bytes)
+{
+    struct thread *thread = find_thread(helped, target, event->tid);
+    struct helped_part *part;
+    if (thread && (!thread->is_wanted || event->slot == HELPER_SLOTS) && helped->options->thread_count)
+        return; /* not of the user's choice */
+    if (!thread && helped->options->thread_count)
+        return;
+    if (event->blocked_ticks)
+        put_failure(helped, target, thread, event, event->blocked_ticks, FAILURE_BLOCKED);
+    if (thread)
+        thread->helper_answered_ns = helped->now_ns;
+    switch (event->kind) {
+    case HELPER_RECORD_FRAMES_PART:
+        add_part(helped, event, bytes);
+        break;
+    case HELPER_RECORD_FRAMES_LAST:
+    case HELPER_RECORD_FRAMES_CUT:
+        put_last_part(helped, target, thread, event, bytes);
+        break;
+    case HELPER_RECORD_COPY:
+        part = find_part(helped, event->tid);
+        if (part)
+            part->count = 0;
+        put_copy(helped, target, thread, event, bytes);
+        break;
+    case HELPER_RECORD_REST:
+        put_frames(helped, target, thread, event, (const uint64_t *)(const void *)bytes, 1, STACK_CUT_NO_RULE);
+        break;
+    case HELPER_RECORD_NO_ROOM:
+        put_failure(helped, target, thread, event, event->ticks, FAILURE_NO_ROOM);
+        break;
+    case HELPER_RECORD_PAD:
+        break;
+    }
+}
+
+static void drain(struct helped *helped, struct helped_process *target)
+{
+    struct helper_event event;
+    const uint8_t *bytes;
+    while (helperlink_next(target->link, &event, &bytes))
+        handle_event(helped, target, &event, bytes);
+}
+
+/* ---- ticks ---- */
+
+/* A filter that came during the run may forbid what handlers would do. */
+static void look_for_filter(struct helped *helped, struct helped_process *target)
+{
+    struct procfs_status status;
+    if (target->has_filter || helped->now_ns - target->filter_read_ns < FILTER_PERIOD_NS)
+        return;
+    target->filter_read_ns = helped->now_ns;
+    if (procfs_read_status(target->process->proc_fd, &status) == 0 && status.has_seccomp_filter) {
+        target->has_filter = true;
+        helperlink_must_not_call(target->link);
+    }
+}
+
+static const struct thread *any_thread(const struct process *process)
+{
+    return process->thread_count ? process->threads[0] : NULL;
+}
+
+/* Space and maps of the process as they are now. */
+static void refresh(struct helped *helped, struct helped_process *target)
+{
+    struct process *process = target->process;
+    const struct thread *thread = any_thread(process);
+    struct procfs_stat stat;
+    if (!thread || thread_read_stat(thread, &stat) < 0 || procfs_stat_is_ending(&stat))
+        return;
+    if (thread->tid == process->pid)
+        memcpy(target->comm, stat.comm, sizeof(target->comm));
+    if (process->space && stat.image_hash != process->image_hash)
+        target->had_exec = true;
+    if (target->had_exec)
+        return;
+    sampling_refresh(helped->sampling, thread, stat.image_hash, helped->now_ns);
+    if (process->map)
+        helperlink_set_map(target->link, process->map);
+}
+
+void helped_begin_tick(struct helped *helped, uint64_t now_ns)
+{
+    helped->now_ns = now_ns;
+    for (size_t i = 0; i < helped->process_count; i++) {
+        struct helped_process *target = &helped->processes[i];
+        helperlink_beat(target->link, now_ns);
+        if (!target->process)
+            continue;
+        refresh(helped, target);
+        drain(helped, target);
+        look_for_filter(helped, target);
+    }
+}
+
+/* Does it still sleep where it slept when our signal came, so that this sample stands until it runs? */
+static bool is_where_it_was(struct thread *thread)
+{
+    struct procfs_syscall now;
+    const struct procfs_syscall *then = &thread->helper_slept_at;
+    if (thread->helper_answered_ns < thread->helper_asked_ns || !thread->helper_asked_ns ||
+        thread->last.slices > thread->helper_slices + 1 || !thread->seen_off_cpu)
+        return false;
+    return then->sp_avma && thread_read_syscall(thread, &now) == 0 && now.number == then->number &&
+           now.sp_avma == then->sp_avma && now.pc_avma == then->pc_avma;
+}
+
+/* Wall mode: where is it? */
+static void ask_thread(struct helped *helped, struct helped_process *target, const struct choice *choice)
+{
+    struct thread *thread = choice->thread;
+    struct helper_event nothing = {.tid = thread->tid};
+    if (!thread->helper_tid)
+        return;
+    if (choice->stat.state != 'R' && choice->stat.state != 'S') {
+        put_failure(helped, target, thread, &nothing, 1, FAILURE_UNINTERRUPTIBLE);
+        return;
+    }
+    if (choice->stat.state == 'S' && is_where_it_was(thread)) {
+        flights_keep(helped->flights, thread);
+        return;
+    }
+    bool is_waiting = thread->helper_answered_ns < thread->helper_asked_ns;
+    if (is_waiting && helped->now_ns - thread->helper_asked_ns < ANSWER_NS)
+        return;
+    if (is_waiting)
+        put_failure(helped, target, thread, &nothing, 1, FAILURE_BLOCKED);
+    thread->helper_slept_at = (struct procfs_syscall){0};
+    if (choice->stat.state == 'S')
+        thread_read_syscall(thread, &thread->helper_slept_at);
+    thread->helper_slices = thread->last.slices;
+    thread->helper_asked_ns = helped->now_ns;
+    helperlink_signal(target->link, thread->process->pid, thread->tid, thread->helper_slot);
+}
+
+void helped_take(struct helped *helped, const struct choice *choices, size_t count)
+{
+    for (size_t i = 0; i < helped->process_count; i++) {
+        struct helped_process *target = &helped->processes[i];
+        for (size_t j = 0; target->process && j < target->process->thread_count; j++)
+            want_thread(helped, target, target->process->threads[j]);
+    }
+    for (size_t i = 0; i < count && helped->options->mode == MODE_WALL; i++) {
+        struct helped_process *target = find_helped(helped, choices[i].thread->process);
+        if (target && !target->had_exec)
+            ask_thread(helped, target, &choices[i]);
+    }
+}
+
+void helped_end_thread(struct helped *helped, struct thread *thread)
+{
+    struct helped_process *target = find_helped(helped, thread->process);
+    if (!target)
+        return;
+    drain(helped, target);
+    if (thread->helper_tid)
+        helperlink_end_thread(target->link, thread->helper_slot, thread->helper_tid);
+}
+
+void helped_end_process(struct helped *helped, struct process *process)
+{
+    struct helped_process *target = find_helped(helped, process);
+    if (!target)
+        return;
+    drain(helped, target);
+    target->process = NULL;
+}
+
+/* ---- life ---- */
+
+int helped_init(struct helped *helped, const struct capture_target *targets, size_t count)
+{
+    helped->processes = calloc(count ? count : 1, sizeof(helped->processes[0]));
+    if (!helped->processes)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        struct procfs_status status;
+        if (!targets[i].link)
+            continue;
+        struct helped_process *target = &helped->processes[helped->process_count++];
+        target->link = targets[i].link;
+        target->process = targets_find_process(helped->targets, targets[i].pid);
+        if (target->process && procfs_read_status(target->process->proc_fd, &status) == 0)
+            target->has_own_tids = status.innermost_tgid != status.tgid;
+    }
+    return 0;
+}
+
+void helped_deinit(struct helped *helped)
+{
+    for (size_t i = 0; i < helped->process_count; i++)
+        thread_shared_unref(helped->processes[i].unseen);
+    free(helped->processes);
+    for (size_t i = 0; i < HELPED_PARTS; i++)
+        free(helped->parts[i].frames);
+    *helped = (struct helped){0};
+}
+
+void helped_finish(struct helped *helped)
+{
+    for (size_t i = 0; i < helped->process_count; i++) {
+        struct helped_process *target = &helped->processes[i];
+        if (!target->process)
+            continue;
+        if (!target->had_exec)
+            helperlink_withdraw(target->link);
+        drain(helped, target);
+    }
+}
+
+void helped_account(const struct helped *helped, struct account *account)
+{
+    for (size_t i = 0; i < helped->process_count; i++) {
+        const struct helped_process *target = &helped->processes[i];
+        if (target->unseen)
+            account_unseen(account, target->unseen, target->comm, target->unseen_ns);
+    }
+}
+
+struct helper_counters helped_counters(const struct helped *helped)
+{
+    struct helper_counters sum = {0};
+    for (size_t i = 0; i < helped->process_count; i++) {
+        struct helper_counters counters = helperlink_counters(helped->processes[i].link);
+        helper_counters_add(&sum, &counters);
+        sum.execs += helped->processes[i].had_exec;
+    }
+    sum.lost += helped->parts_lost;
+    return sum;
+}

@@ -1,0 +1,85 @@
+/*
+ * Sampling through helpers in the targets (--helper): what they record becomes items for the unwinding thread, their
+ * threads get timers, and in wall mode signals. The capture thread's; takes the place of sampling.h.
+ */
+#ifndef SAMPLER_HELPED_H
+#define SAMPLER_HELPED_H
+
+#include "sampler/account.h"
+#include "sampler/flight.h"
+#include "sampler/helperlink.h"
+#include "sampler/looks.h"
+#include "sampler/options.h"
+#include "sampler/sampling.h"
+#include "sampler/targets.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct capture_target;
+
+/* A walk's addresses that have come in parts; more is to come. */
+struct helped_part {
+    pid_t tid;
+    uint64_t *frames; /* owned */
+    size_t count;
+    size_t capacity;
+};
+
+/* So many stacks in parts are put together at a time; of more, the oldest is given up. */
+enum { HELPED_PARTS = 64 };
+
+/* A process with a helper, and what became of it. */
+struct helped_process {
+    struct helperlink *link; /* borrowed */
+    struct process *process; /* NULL: it has ended, or is another program now */
+    /* Threads that were gone before they were seen, all as one: their samples are under the process's name. */
+    struct thread_shared *unseen; /* owned reference; NULL: none so far */
+    char comm[PROCFS_COMM_BYTES];
+    uint64_t unseen_ns;
+    bool has_own_tids; /* its threads have other numbers in its own pid namespace */
+    bool has_filter;   /* a seccomp filter, as far as was looked */
+    uint64_t filter_read_ns;
+    bool had_exec; /* and went away with that */
+};
+
+struct helped {
+    const struct options *options; /* borrowed, like these */
+    struct flights *flights;
+    struct sampling *sampling;
+    struct pipeline *pipeline;
+    struct targets *targets;
+
+    struct helped_process *processes; /* owned */
+    size_t process_count;
+    struct helped_part parts[HELPED_PARTS];
+    size_t next_part;
+    uint64_t now_ns;
+    uint64_t parts_lost; /* stacks that were given up */
+};
+
+/* After they were added to the targets. 0 or -ENOMEM. */
+
+int helped_init(struct helped *helped, const struct capture_target *targets, size_t count);
+void helped_deinit(struct helped *helped);
+
+/* A tick begins: what was recorded since the last one becomes items. */
+void helped_begin_tick(struct helped *helped, uint64_t now_ns);
+
+/* The thread, or the process, is about to be forgotten: what is there of it is taken before. */
+void helped_end_thread(struct helped *helped, struct thread *thread);
+void helped_end_process(struct helped *helped, struct process *process);
+
+/* Threads that were seen get their timers; in wall mode the chosen ones get their signals. */
+void helped_take(struct helped *helped, const struct choice *choices, size_t count);
+
+/* Sampling ends: helpers withdraw, and what they have recorded is taken. */
+void helped_finish(struct helped *helped);
+
+/* CPU time of threads that were never seen, as far as it was sampled. */
+void helped_account(const struct helped *helped, struct account *account);
+
+/* Of all. */
+struct helper_counters helped_counters(const struct helped *helped);
+
+#endif

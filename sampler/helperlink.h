@@ -1,0 +1,97 @@
+/*
+ * One process with a helper inside: the memory that we share with it, and what goes over it.
+ *
+ * The capture thread has the ring, the slots and the settings; the unwinding thread tells rules and stacks
+ * (helperlink_learn). Everything that is read here may have been written by the target with bad intent.
+ */
+#ifndef SAMPLER_HELPERLINK_H
+#define SAMPLER_HELPERLINK_H
+
+#include "common/histogram.h"
+#include "common/strbuf.h"
+#include "sampler/helperring.h"
+#include "sampler/item.h"
+#include "sampler/options.h"
+#include "unwind/unwind.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct helperlink;
+
+/* What the helper has counted, and we of it. Read from shared memory: numbers to show, no more. */
+struct helper_counters {
+    bool is_there;
+    uint64_t walked; /* stacks that it has followed to the end itself, in ticks */
+    uint64_t copied; /* and those that it has sent to be unwound */
+    uint64_t lost;
+    uint64_t no_room;
+    uint64_t blocked;
+    uint64_t late;
+    uint64_t faults;
+    uint64_t by_call;
+    uint64_t eintr;
+    uint64_t timers;
+    uint64_t timers_failed;
+    uint64_t execs;  /* helpers that went away with their program */
+    uint64_t resets; /* of the ring, for nonsense in it */
+    struct histogram handler_ns;
+    uint64_t delivery_ns; /* what the kernel takes to call a handler and to come back, about */
+};
+
+/* The library's file, which is beside ours or where it was installed. 0 or a negative errno. */
+int helperlink_find_library(struct strbuf *ret_path);
+
+/* For a program that is yet to be launched: memory of our own. 0 or a negative errno. */
+int helperlink_new(const struct options *options, struct helperlink **ret_link);
+
+/* "/proc/PID/fd/N": where the launched program finds that memory. */
+void helperlink_path(const struct helperlink *link, struct strbuf *ret_path);
+
+/*
+ * Puts the helper into a running process. 0, or a negative errno with one line in `ret_why`; then the target is as it
+ * was.
+ */
+int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, struct helperlink **ret_link,
+                      struct strbuf *ret_why);
+
+/* Asks it to withdraw, which it does when it next gets a signal; waits for that, but not long. */
+void helperlink_withdraw(struct helperlink *link);
+void helperlink_free(struct helperlink *link);
+
+/* Is the helper at work? A negative errno: it could not begin. */
+int helperlink_state(const struct helperlink *link, bool *ret_is_ready);
+
+/* The process has a seccomp filter now: its handlers make no system call from now on. */
+void helperlink_must_not_call(struct helperlink *link);
+
+/* We are still there. At least every few seconds. */
+void helperlink_beat(struct helperlink *link, uint64_t now_ns);
+
+/* The code is mapped so from now on. Cheap when it is the map of the last call. */
+void helperlink_set_map(struct helperlink *link, const struct address_map *map);
+
+/* A thread that has no timer yet; `inner_tid` as the target itself sees it. Its slot, or HELPER_SLOTS: no more room. */
+uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid);
+bool helperlink_has_armed(const struct helperlink *link, uint32_t slot);
+/* It has ended: its timer is to go. */
+void helperlink_end_thread(struct helperlink *link, uint32_t slot, pid_t inner_tid);
+
+/* A signal to one thread: a sample of where it is (wall mode), or only to get its timer made. 0 or a negative errno. */
+int helperlink_signal(const struct helperlink *link, pid_t pid, pid_t tid, uint32_t slot);
+
+/* The next thing that it has recorded; the buffer is the link's, until the next call. */
+bool helperlink_next(struct helperlink *link, struct helper_event *ret, const uint8_t **ret_bytes);
+
+/*
+ * After a copy that it has sent was unwound: it gets the rules that were needed, and to know the thread's stack. On the
+ * unwinding thread.
+ */
+void helperlink_learn(struct helperlink *link, struct unwinder *unwinder, const struct item *item,
+                      const struct stack *stack);
+
+struct helper_counters helperlink_counters(const struct helperlink *link);
+void helper_counters_add(struct helper_counters *sum, const struct helper_counters *more);
+
+#endif

@@ -1,0 +1,215 @@
+"""Sampling from inside a launched program: `sampler --helper -- PROGRAM`."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import chains
+import harness
+from harness import Sampler, Target, program
+
+
+OWNED = 1 << signal.SIGSEGV - 1 | 1 << signal.SIGBUS - 1 | 1 << signal.SIGURG - 1
+
+
+def timers(pid):
+    """POSIX timers of a process."""
+    with open(f"/proc/{pid}/timers", encoding="ascii") as file:
+        return sum(line.startswith("ID:") for line in file)
+
+
+class Helper(harness.Case):
+    def helped(self, options, *command, **more):
+        """Launches it with the helper in it: (profile, stats, run)."""
+        profile, stats, run = self.launch(["--helper", "-r", 499, *options], [program(command[0]), *map(str, command[1:])], **more)
+        self.assertEqual(stats["stops"], 0)
+        return profile, stats, run
+
+    def assert_counts(self, stats, error=0.08):
+        """As many samples as there was CPU time."""
+        expected = stats["rate_hz"] * stats["cpu_ns_target"] / 1e9
+        self.assertAlmostEqual(stats["samples"], expected, delta=error * expected + 5, msg=stats)
+
+
+class Stacks(Helper, chains.Case):
+    """The same stacks as from outside, walked in the target but for the first of each kind."""
+
+    def check_helped(self, command, *expected, options=(), walked=0.5, **more):
+        profile, stats, _ = self.helped(options, *command.split())
+        self.assert_counts(stats)
+        self.assert_chains(profile, *expected, **more)
+        self.assertGreater(stats["helper"]["walked"], walked * stats["samples"], stats)
+        self.assertEqual(stats["helper"]["lost"], 0)
+
+    def test_without_frame_pointers(self):
+        levels = ";".join(f"level_{n}" for n in range(1, 21))
+        self.check_helped("chain_nofp 1", f"main;{levels};leaf_spin")
+        self.check_helped("chain_nofp 1", f"main;{levels};leaf_spin", options=["-u", "dwarf"])
+
+    def test_with_frame_pointers(self):
+        levels = ";".join(f"level_{n}" for n in range(1, 21))
+        self.check_helped("chain_fp 1", f"main;{levels};leaf_spin", options=["-u", "fp"])
+
+    def test_deeper_than_a_record(self):
+        self.check_helped("recurse 300 1", "main;" + ";".join(["recurse"] * 300) + ";recurse_leaf")
+
+    def test_deeper_than_was_asked_for(self):
+        profile, stats, _ = self.helped(["--max-depth", "100"], "recurse", 300, 1)
+        self.assert_counts(stats)
+        self.assertEqual({len(stack) for stack in profile.stacks if "recurse_leaf" in stack}, {102}, profile)
+        self.assertTrue(all(stack[1] == "[truncated]" for stack in profile.stacks if "recurse_leaf" in stack), profile)
+
+    def test_generated_code(self):
+        for build in ("fp", "nofp"):
+            self.check_helped(f"jitframes_{build} framed 1", r"main;outer;run_jit;\[anon\];c_callback;leaf_spin")
+
+    def test_handler_of_the_program(self):
+        """Its walk goes through the kernel's frame, which is left to the sampler."""
+        profile, stats, _ = self.helped([], "sighandler", "async", 1)
+        self.assert_counts(stats)
+        self.assertGreater(profile.total, 100)
+        self.assertLess(stats["samples_truncated"], 0.05 * stats["samples"], profile)
+
+
+class Counts(Helper):
+    def test_short_threads(self):
+        """2,000 threads a second that run for 0.2 ms, and one that runs all the time: each has its share."""
+        stats_of = None
+        profile, stats_of, run = self.launch(["--helper", "-r", 499], [program("threads"), "churn", "2"])
+        truth = harness.last_json(run.out)
+        self.assert_counts(stats_of)
+        steady = profile.containing("steady_spin") / 499
+        self.assertAlmostEqual(steady, truth["steady_cpu_ns"] / 1e9, delta=0.1 * truth["steady_cpu_ns"] / 1e9 + 0.05)
+        # Less than a tick of the kernel each: what no signal came for is counted at their end.
+        self.assertGreater(profile.containing("short_main"), 60, profile)
+
+    def test_nanoseconds_are_the_cpu_time(self):
+        profile, stats, _ = self.helped(["--value", "ns"], "demo", 1)
+        self.assertAlmostEqual(profile.total, stats["cpu_ns_target"], delta=0.02 * stats["cpu_ns_target"])
+
+    def test_one_timer_for_the_process(self):
+        """It loses what several threads run at the same time; what it has is right."""
+        profile, stats, _ = self.helped(["--helper-timer", "process"], "chain_nofp", 1)
+        self.assertGreater(profile.containing("leaf_spin"), 0.9 * profile.total)
+        self.assertGreater(stats["samples"], 50)
+
+    def test_loads_by_call(self):
+        profile, stats, _ = self.helped(["--helper-loads", "call"], "chain_nofp", 1)
+        self.assert_counts(stats)
+        self.assertGreater(profile.leaf("leaf_spin"), 0.9 * profile.total)
+        self.assertEqual(stats["helper"]["by_call"], stats["helper"]["samples"])
+
+    def test_wall(self):
+        """Every thread at every tick; who sleeps is asked when it falls asleep, and then left alone."""
+        profile, stats, run = self.launch(["--helper", "-m", "wall", "-r", 99], [program("sleepers"), "2"])
+        counts = [count for stack, count in profile.threads().items()]
+        self.assertGreater(len(profile.stacks), 5, profile)
+        self.assertGreater(sum(counts), 0.8 * 11 * stats["ticks"], profile)
+        self.assertGreater(profile.containing("busy_spin"), 0.7 * stats["ticks"])
+        self.assertGreater(stats["kept"], 0.5 * 10 * stats["ticks"], stats)
+
+
+class World(Helper):
+    """What the program sees of it: its handlers for three signals, and nothing else."""
+
+    def show(self, *prefix, env=None):
+        text = subprocess.run([*prefix, program("show_world"), "an argument"], stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=harness.LIMIT, check=True, env=env).stdout.decode()
+        caught = int(re.search(r"SigCgt:\t([0-9a-f]+)", text)[1], 16)
+        return re.sub(r"(?m)^(SigCgt|fd [12]):.*$", "", text), caught
+
+    def test_nothing_else_changes(self):
+        for extra in ({}, {"LD_PRELOAD": "libc.so.6"}):
+            env = {"PATH": "/usr/bin:/bin", "FIRST": "1", **extra, "LAST": "2"}
+            plain, _ = self.show(program("plainly"), env=env)
+            helped, caught = self.show(harness.SAMPLER, "--helper", "-q", "-o", self.path("profile"), "--", env=env)
+            self.assertEqual(helped, plain)
+            self.assertEqual(caught, OWNED)
+
+    def test_exit_status(self):
+        for arguments, status in ((["exit", "7"], 7), (["signal", "15"], 128 + 15)):
+            _, _, run = self.launch(["--helper"], [program("exiter"), *arguments], expect=status)
+            self.assertEqual(run.status, status)
+
+    def test_its_own_signal(self):
+        """The program has a handler for the signal that samples: it gets its own, each once, and none of ours."""
+        code = ("import os, signal, time\ncount = 0\ndef note(number, frame):\n    global count\n    count += 1\n"
+                "signal.signal(signal.SIGURG, note)\nend = time.time() + 1\nsent = 0\n"
+                "while time.time() < end:\n    sum(range(2000))\n    before = count\n    os.kill(os.getpid(), signal.SIGURG)\n    sent += 1\n"
+                "    while count == before: pass\nprint(sent, count)\n")
+        _, stats, run = self.launch(["--helper", "-r", 499], [os.path.realpath(sys.executable), "-c", code])
+        sent, count = map(int, run.out.split())
+        self.assertEqual(sent, count)
+        self.assertGreater(stats["helper"]["samples"], 100)
+
+
+class Refused(Helper):
+    """Where the helper cannot be, the program runs as ever, and the reason is told."""
+
+    def refused(self, path, *words):
+        run = harness.run("--helper", "-o", self.path("profile"), "--", path, "1")
+        self.assertEqual(run.status, 0, run)
+        for word in words:
+            self.assertIn(word, run.err)
+        self.assertEqual(harness.read_profile(self.path("profile")).total, 0)
+
+    def test_static(self):
+        self.refused(program("chain_static"), "static")
+
+    def test_musl(self):
+        if not os.path.exists(program("threadends_musl_dynamic")):
+            self.skipTest("musl-gcc is not there")
+        self.refused(program("threadends_musl_dynamic"), "musl")
+
+    def test_what_does_not_go_together(self):
+        for options in (["--children"], ["--save-snapshots", self.path("s")], ["--stop-log", self.path("s")]):
+            run = harness.run("--helper", *options, "--", "true")
+            self.assertEqual(run.status, 2, run)
+            self.assert_one_line(run, options[0], "--helper")
+
+
+class End(Helper):
+    def test_withdraws_before_the_program_ends(self):
+        """Timers are deleted and signals given back; the memory is unmapped."""
+        with Sampler("--helper", "-d", "0.5", "-o", self.path("profile"), "--", program("chain_nofp"), "20") as sampler:
+            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            harness.wait_until(lambda: os.path.exists(self.path("profile")), "the profile is written")
+            self.assertEqual(timers(pid), 0)
+            self.assertEqual(int(harness.status(pid)["SigCgt"], 16) & OWNED, 0)
+            with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+                self.assertNotIn("memfd:sampler-helper", maps.read())
+            os.kill(pid, signal.SIGTERM)
+            self.assertEqual(sampler.end().status, 128 + signal.SIGTERM)
+
+    def test_sampler_is_killed(self):
+        """Nobody asks for the samples any more: the helper notices and goes."""
+        with Sampler("--helper", "-o", self.path("profile"), "--", program("chain_nofp"), "60") as sampler:
+            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            try:
+                harness.wait_until(lambda: timers(pid) == 1, "its timer is there")
+                sampler.process.kill()
+                sampler.process.wait(harness.LIMIT)
+                harness.wait_until(lambda: timers(pid) == 0, "its timer is gone", 20)
+                self.assertEqual(int(harness.status(pid)["SigCgt"], 16) & OWNED, 0)
+                harness.assert_healthy(pid)
+            finally:
+                os.kill(pid, signal.SIGKILL)
+
+    def test_suspended(self):
+        """Ctrl-Z for a moment, and the run goes on."""
+        with Sampler("--helper", "-o", self.path("profile"), "-d", "2", "--", program("chain_nofp"), "3") as sampler:
+            harness.read_line(sampler.process.stdout)
+            first = harness.ticks()
+            harness.wait_until(lambda: harness.ticks() > first + 10, "it is at work")
+            sampler.signal(signal.SIGTSTP)
+            harness.wait_until(lambda: harness.state(sampler.pid) == "T", "it is stopped")
+            sampler.signal(signal.SIGCONT)
+            run = sampler.end()
+            self.assert_ok(run)
+        self.assertGreater(harness.read_profile(self.path("profile")).total, 50)
+
+
+if __name__ == "__main__":
+    harness.main()
