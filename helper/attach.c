@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
 /* elf.h of Debian 12 has it; older ones do not. */
 #ifndef AT_MINSIGSTKSZ
@@ -31,7 +31,7 @@ static bool clear_away(void)
 {
     struct helper_shared *shared = state_enter();
     if (shared) {
-        uint64_t silent_tsc = __rdtsc() - atomic_load(&shared->settings.alive_tsc);
+        uint64_t silent_tsc = state_tsc(shared) - atomic_load(&shared->settings.alive_tsc);
         bool is_over = atomic_load(&shared->settings.wish) == HELPER_WISH_WITHDRAW ||
                        (int64_t)silent_tsc > (int64_t)shared->settings.patience_tsc;
         if (is_over)
@@ -41,6 +41,13 @@ static bool clear_away(void)
     bool is_clear = state_enter() == NULL;
     state_leave();
     return is_clear;
+}
+
+static void find_limits(struct helper_shared *shared)
+{
+    int tsc = PR_TSC_ENABLE;
+    if (prctl(PR_GET_TSC, &tsc, 0, 0, 0) == 0 && tsc == PR_TSC_SIGSEGV)
+        atomic_fetch_or(&shared->settings.limits, HELPER_NO_TSC);
 }
 
 static int begin(struct helper_shared *shared)
@@ -103,7 +110,7 @@ static void obey_argument(struct helper_shared *shared, uint64_t argument)
     settings->period_ns = UINT64_C(1000000000) / (rate_hz ? rate_hz : 1);
     settings->max_depth = UINT32_MAX;
     settings->patience_tsc = FIRST_PATIENCE_TSC;
-    atomic_store(&settings->alive_tsc, __rdtsc());
+    atomic_store(&settings->alive_tsc, state_tsc(shared));
     atomic_store(&settings->wish, HELPER_WISH_RUN);
 }
 
@@ -116,6 +123,7 @@ int64_t sampler_helper_attach(uint64_t argument)
     int error = make_memory(&shared, &fd);
     if (error)
         return error;
+    find_limits(shared);
     obey_argument(shared, argument);
     shared->report.fd = fd;
     error = begin(shared);

@@ -12,7 +12,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <x86intrin.h>
 
 enum {
     HANDLER_STACK_BYTES = 2560, /* of walk, frames and calls */
@@ -65,7 +64,7 @@ static uint64_t interrupted_sp(const struct run *run)
 
 static bool may_call(const struct run *run)
 {
-    return !atomic_load_explicit(&run->shared->settings.must_not_call, memory_order_relaxed);
+    return !(atomic_load_explicit(&run->shared->settings.limits, memory_order_relaxed) & HELPER_NO_CALLS);
 }
 
 /* How much room there is below us, as far as that can be told cheaply; SIZE_MAX: nobody knows. */
@@ -95,6 +94,37 @@ static bool has_room(const struct run *run, size_t bytes)
     return !may_call(run) || safe_copy(SAFELOAD_CALL, &byte, here - bytes, 1) == 1;
 }
 
+static bool find_stack(const struct run *run, uint64_t *ret_start_avma, uint64_t *ret_end_avma)
+{
+    if (run->slot == HELPER_SLOTS)
+        return false;
+    const struct helper_slot *slot = &run->shared->slots[run->slot];
+    uint64_t sp = interrupted_sp(run);
+    *ret_start_avma = atomic_load_explicit(&slot->stack_start_avma, memory_order_relaxed);
+    *ret_end_avma = atomic_load_explicit(&slot->stack_end_avma, memory_order_relaxed);
+    return sp >= *ret_start_avma && sp < *ret_end_avma;
+}
+
+/*
+ * A load in a known stack does not fault, so it matters little whether the handler of faults is ours; else, and now and
+ * then, the kernel is asked. Each call less is one that a new seccomp filter cannot kill for.
+ */
+static bool may_use_instruction(const struct run *run, bool calls)
+{
+    enum { ASKED_EVERY = 64 };
+    uint64_t start;
+    uint64_t end;
+    _Atomic uint32_t *is_lost = &run->shared->report.lost_handlers;
+    bool is_safe = find_stack(run, &start, &end) && run->shared->slots[run->slot].ticks % ASKED_EVERY != 0;
+    if (atomic_load_explicit(is_lost, memory_order_relaxed))
+        return false;
+    if (safeload_may_use_instruction(run->context, calls && !is_safe))
+        return true;
+    if (calls && !is_safe && !(disposition_is_ours(SIGSEGV) && disposition_is_ours(SIGBUS)))
+        atomic_store_explicit(is_lost, 1, memory_order_relaxed);
+    return false;
+}
+
 /*
  * How to load, on this stack: an instruction that meets a bad address needs room for one more signal frame. false:
  * there is no room to look at anything.
@@ -103,7 +133,7 @@ static bool choose_way(struct run *run)
 {
     uint32_t loads = run->shared->settings.loads;
     bool calls = may_call(run);
-    bool can_fault = loads != HELPER_LOADS_CALL && safeload_may_use_instruction(run->context, calls) &&
+    bool can_fault = loads != HELPER_LOADS_CALL && may_use_instruction(run, calls) &&
                      has_room(run, HANDLER_STACK_BYTES + frame_bytes + MARGIN_BYTES);
     if (!can_fault && (!calls || loads == HELPER_LOADS_INSTRUCTION || !has_room(run, HANDLER_STACK_BYTES)))
         return false;
@@ -187,17 +217,6 @@ static void record_no_room(struct run *run)
 
 /* ---- samples ---- */
 
-static bool find_stack(const struct run *run, struct walk *walk)
-{
-    if (run->slot == HELPER_SLOTS)
-        return false;
-    const struct helper_slot *slot = &run->shared->slots[run->slot];
-    uint64_t sp = interrupted_sp(run);
-    walk->stack_start_avma = atomic_load_explicit(&slot->stack_start_avma, memory_order_relaxed);
-    walk->stack_end_avma = atomic_load_explicit(&slot->stack_end_avma, memory_order_relaxed);
-    return sp >= walk->stack_start_avma && sp < walk->stack_end_avma;
-}
-
 /* Not inlined: who has no room must not need it. */
 __attribute__((noinline)) static void sample_stack(struct run *run)
 {
@@ -205,7 +224,7 @@ __attribute__((noinline)) static void sample_stack(struct run *run)
     uint64_t frames[HELPER_RECORD_FRAMES];
     uint32_t count = 0;
     uint32_t depth = run->shared->settings.max_depth;
-    if (!find_stack(run, &walk)) {
+    if (!find_stack(run, &walk.stack_start_avma, &walk.stack_end_avma)) {
         record_copy(run);
         return;
     }
@@ -317,7 +336,7 @@ static void find_thread(struct run *run)
 static bool is_abandoned(const struct helper_shared *shared)
 {
     uint64_t alive = atomic_load_explicit(&shared->settings.alive_tsc, memory_order_relaxed);
-    uint64_t now = __rdtsc();
+    uint64_t now = state_tsc(shared);
     return now > alive && now - alive > shared->settings.patience_tsc;
 }
 
@@ -348,7 +367,8 @@ static void serve(struct run *run)
     uint32_t wish = atomic_load_explicit(&shared->settings.wish, memory_order_relaxed);
     if (wish == HELPER_WISH_WITHDRAW || is_abandoned(shared)) {
         atomic_fetch_add_explicit(&shared->report.late, 1, memory_order_relaxed);
-        handler_withdraw();
+        if (may_call(run)) /* else its timers go on, and nothing comes of it */
+            handler_withdraw();
         return;
     }
     find_thread(run);
@@ -363,14 +383,15 @@ static void serve(struct run *run)
         return;
     struct helper_slot *slot = &shared->slots[run->slot];
     slot->ticks += run->ticks + run->blocked_ticks;
-    slot->last_handler_tsc = __rdtsc() - run->began_tsc;
+    slot->last_handler_tsc = state_tsc(shared) - run->began_tsc;
 }
 
 bool handler_take(int signal, siginfo_t *info, ucontext_t *context)
 {
-    struct run run = {.began_tsc = __rdtsc(), .context = context};
+    struct run run = {.context = context};
     (void)signal;
     run.shared = state_enter();
+    run.began_tsc = run.shared ? state_tsc(run.shared) : 0;
     bool ours = run.shared && is_ours(run.shared, info, &run);
     if (ours)
         serve(&run);

@@ -47,6 +47,12 @@ enum helper_timer {
     HELPER_TIMER_NONE     /* wall mode: signals come from the sampler */
 };
 
+/* What the program has forbidden itself: then it kills. */
+enum {
+    HELPER_NO_CALLS = 1, /* a seccomp filter came: no system call that can be done without */
+    HELPER_NO_TSC = 2    /* reading the time stamp counter faults: prctl(PR_SET_TSC), or seccomp's strict mode */
+};
+
 enum helper_loads { HELPER_LOADS_AUTO, HELPER_LOADS_INSTRUCTION, HELPER_LOADS_CALL };
 
 struct helper_settings {
@@ -58,7 +64,7 @@ struct helper_settings {
     uint32_t max_depth;
     uint32_t follows_frame_pointers; /* where no unwind information is; else only the sampler does what is left */
     uint32_t cookie;                 /* in the value of each signal that is ours */
-    _Atomic uint32_t must_not_call;  /* a seccomp filter came: no system call that can be done without */
+    _Atomic uint32_t limits;         /* HELPER_NO_CALLS, HELPER_NO_TSC */
     /* When the sampler was last there, by the time stamp counter; and how far that goes until it is taken for dead. */
     _Atomic uint64_t alive_tsc;
     uint64_t patience_tsc;
@@ -145,11 +151,12 @@ struct helper_report {
     _Atomic uint64_t faults;    /* loads of bad addresses */
     _Atomic uint64_t timers;
     _Atomic uint64_t timers_failed;
-    _Atomic uint64_t by_call;     /* samples whose loads were system calls */
-    _Atomic int32_t error;        /* a negative errno: it could not begin */
-    int32_t fd;                   /* of this memory, in the target; -1: none */
-    uint64_t inode;               /* and what is there, to know it again */
-    _Atomic uint32_t is_fd_taken; /* by the sampler: it has this memory, its descriptor in the target can go */
+    _Atomic uint32_t lost_handlers; /* the program has put its own in the place of those that loads need */
+    _Atomic uint64_t by_call;       /* samples whose loads were system calls */
+    _Atomic int32_t error;          /* a negative errno: it could not begin */
+    int32_t fd;                     /* of this memory, in the target; -1: none */
+    uint64_t inode;                 /* and what is there, to know it again */
+    _Atomic uint32_t is_fd_taken;   /* by the sampler: it has this memory, its descriptor in the target can go */
 };
 
 enum helper_record_kind {

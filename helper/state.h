@@ -10,6 +10,7 @@
 #include "helper/layout.h"
 
 #include <stdbool.h>
+#include <x86intrin.h>
 
 /* The shared memory, for use until state_leave. NULL: there is none now; to be left all the same. */
 struct helper_shared *state_enter(void);
@@ -20,6 +21,13 @@ bool state_set(struct helper_shared *shared);
 
 /* Nobody gets it any more. The caller has entered. NULL: another one was faster. */
 struct helper_shared *state_take(void);
+
+/* The time stamp counter; 0 where reading it is forbidden. */
+static inline uint64_t state_tsc(const struct helper_shared *shared)
+{
+    bool is_forbidden = atomic_load_explicit(&shared->settings.limits, memory_order_relaxed) & HELPER_NO_TSC;
+    return is_forbidden ? 0 : __rdtsc();
+}
 
 /* In a forked child, which has one thread: it is the parent's. */
 void state_forget(void);

@@ -35,19 +35,19 @@ static void begin_thread(void *(*function)(void *))
         if (slot != HELPER_SLOTS) {
             shared->slots[slot].start_avma = (uint64_t)function;
             timers_arm(shared, slot);
-            pthread_setspecific(end_key, shared); /* so that end_thread is called */
+            pthread_setspecific(end_key, &shared->slots[slot]); /* so that end_thread is called */
         }
     }
     state_leave();
 }
 
 /* The destructor of end_key: at each end of a thread but that of the process. */
-static void end_thread(void *unused)
+static void end_thread(void *slot)
 {
-    (void)unused;
     struct helper_shared *shared = state_enter();
-    if (shared)
-        timers_end_thread(shared, own_tid());
+    uint64_t off = (uint64_t)slot - (uint64_t)(shared ? shared->slots : NULL);
+    if (shared && off < sizeof(shared->slots)) /* it may be other memory by now than when the thread began */
+        timers_end_thread(shared, (uint32_t)(off / sizeof(shared->slots[0])));
     state_leave();
 }
 

@@ -2,6 +2,7 @@
 
 #include "helper/rawcall.h"
 #include "helper/ring.h"
+#include "helper/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/time.h>
 #include <time.h>
-#include <x86intrin.h>
 
 /* include/linux/posix-timers_types.h: the CPU clock of one thread, and which of its three it is. */
 enum { CPUCLOCK_SCHED = 2, CPUCLOCK_PERTHREAD = 4 };
@@ -99,7 +99,12 @@ void timers_arm(struct helper_shared *shared, uint32_t number)
         atomic_store(&slot->state, HELPER_SLOT_ARMED);
         return;
     }
-    uint64_t random = (__rdtsc() ^ (uint64_t)tid << 32) * UINT64_C(0x9e3779b97f4a7c15);
+    if (atomic_load(&shared->settings.limits) & HELPER_NO_CALLS) {
+        atomic_fetch_add(&shared->report.timers_failed, 1);
+        atomic_store(&slot->state, HELPER_SLOT_BARE);
+        return;
+    }
+    uint64_t random = (state_tsc(shared) ^ (uint64_t)tid << 32) * UINT64_C(0x9e3779b97f4a7c15);
     slot->first_ns = 1 + (random >> 32) * period_ns / (UINT64_C(1) << 32);
     slot->armed_cpu_ns = read_clock_ns(thread_clock(tid));
     struct itimerspec when = {.it_value = timespec_of(slot->first_ns), .it_interval = timespec_of(period_ns)};
@@ -167,12 +172,11 @@ static void record_rest(struct helper_shared *shared, uint32_t number, uint64_t 
     ring_commit(record, position);
 }
 
-void timers_end_thread(struct helper_shared *shared, int32_t tid)
+void timers_end_thread(struct helper_shared *shared, uint32_t number)
 {
-    uint32_t number = timers_slot(shared, tid);
-    if (number == HELPER_SLOTS)
-        return;
     struct helper_slot *slot = &shared->slots[number];
+    if (atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)
+        return;
     if (shared->settings.timer == HELPER_TIMER_THREAD && change_state(slot, HELPER_SLOT_ARMED, HELPER_SLOT_TAKEN)) {
         delete_timer(slot); /* a signal of it that was on its way has arrived by now */
         uint64_t ran_ns = read_clock_ns(CLOCK_THREAD_CPUTIME_ID) - slot->armed_cpu_ns;

@@ -24,7 +24,7 @@ void timers_arm(struct helper_shared *shared, uint32_t slot);
 void timers_obey(struct helper_shared *shared);
 
 /* The calling thread ends: its timer goes; its last ticks, for which no signal will come, are recorded. */
-void timers_end_thread(struct helper_shared *shared, int32_t tid);
+void timers_end_thread(struct helper_shared *shared, uint32_t slot);
 
 /* All slots of the process's threads, and their timers. Not in a handler. 0 or a negative errno. */
 int timers_arm_all(struct helper_shared *shared);

@@ -2,12 +2,14 @@
 
 #include "common/array.h"
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/capture.h"
 #include "sampler/flightparts.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A thread that runs and has no timer yet, though the helper knows of it, gets a signal; not too often. */
 #define NUDGE_NS       (20 * NS_PER_MS)
@@ -282,7 +284,10 @@ static void look_for_filter(struct helped *helped, struct helped_process *target
     if (target->has_filter || helped->now_ns - target->filter_read_ns < FILTER_PERIOD_NS)
         return;
     target->filter_read_ns = helped->now_ns;
-    if (procfs_read_status(target->process->proc_fd, &status) == 0 && status.has_seccomp_filter) {
+    if (procfs_read_status(target->process->proc_fd, &status) < 0 || !status.has_seccomp_filter)
+        return;
+    /* One that we have ourselves is there from the beginning, and lets both of us work. */
+    if (!status.seccomp_filters || status.seccomp_filters > helped->own_filters) {
         target->has_filter = true;
         helperlink_must_not_call(target->link);
     }
@@ -403,6 +408,10 @@ void helped_end_process(struct helped *helped, struct process *process)
 
 int helped_init(struct helped *helped, const struct capture_target *targets, size_t count)
 {
+    struct procfs_status own;
+    autoclose int proc_fd = procfs_open_process(getpid());
+    if (proc_fd >= 0 && procfs_read_status(proc_fd, &own) == 0)
+        helped->own_filters = own.seccomp_filters;
     helped->processes = calloc(count ? count : 1, sizeof(helped->processes[0]));
     if (!helped->processes)
         return -ENOMEM;

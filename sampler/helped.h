@@ -54,6 +54,7 @@ struct helped {
     size_t process_count;
     struct helped_part parts[HELPED_PARTS];
     size_t next_part;
+    unsigned own_filters; /* of seccomp, of ourselves */
     uint64_t now_ns;
     uint64_t parts_lost; /* stacks that were given up */
 };

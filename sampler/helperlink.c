@@ -257,7 +257,7 @@ int helperlink_state(const struct helperlink *link, bool *ret_is_ready)
 
 void helperlink_must_not_call(struct helperlink *link)
 {
-    atomic_store(&link->shared->settings.must_not_call, 1);
+    atomic_fetch_or(&link->shared->settings.limits, HELPER_NO_CALLS);
 }
 
 void helperlink_beat(struct helperlink *link, uint64_t now_ns)

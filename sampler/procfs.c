@@ -159,6 +159,8 @@ static void parse_status_line(const char *line, const char *end, struct procfs_s
         status->effective_gid = (gid_t)n[1];
     } else if (KEY_IS("Seccomp") && parse_list(colon + 1, end, n, 1) == 1) {
         status->has_seccomp_filter = n[0] == 2; /* SECCOMP_MODE_FILTER */
+    } else if (KEY_IS("Seccomp_filters") && parse_list(colon + 1, end, n, 1) == 1) {
+        status->seccomp_filters = (unsigned)n[0];
     } else if (KEY_IS("NStgid")) {
         size_t count = parse_list(colon + 1, end, n, 32);
         if (count)

@@ -71,6 +71,7 @@ struct procfs_status {
     gid_t effective_gid;
     char state;
     bool has_seccomp_filter;
+    unsigned seccomp_filters; /* how many; 0 also where the kernel does not tell (before Linux 5.9) */
 };
 bool procfs_parse_status(const char *text, size_t size, struct procfs_status *ret);
 

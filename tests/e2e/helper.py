@@ -170,6 +170,14 @@ class Refused(Helper):
             self.assert_one_line(run, options[0], "--helper")
 
 
+class Confined(Helper):
+    def test_filter(self):
+        """It kills for every call that the program does not make itself: the helper makes none from then on."""
+        for how in ("filter", "strict"):
+            profile, stats, run = self.helped([], "confined", how, 1)
+            self.assertGreater(profile.containing("confined_spin"), 200, (how, run, stats))
+
+
 class End(Helper):
     def test_withdraws_before_the_program_ends(self):
         """Timers are deleted and signals given back; the memory is unmapped."""
