@@ -148,19 +148,27 @@ static int install(struct owned *owned, unsigned record, struct kernel_action *r
     return error;
 }
 
-static void learn_restorer(int signal, const struct kernel_action *action)
+/* Lets the C library install `action` once, and looks where it has handlers return to. false: that replaced something
+ * else than `old`, which is there again. */
+static bool learn_restorer(int signal, const struct kernel_action *action, const struct kernel_action *old)
 {
     int (*libc_sigaction)(int, const struct sigaction *, struct sigaction *) = NULL;
     *(void **)&libc_sigaction = dlsym(RTLD_NEXT, "sigaction");
-    if (!libc_sigaction)
-        return;
     struct sigaction set = {.sa_flags = (int)(action->flags & ~(uint64_t)KERNEL_SA_RESTORER)};
-    set.sa_handler = (void (*)(int))(uintptr_t)action->handler_avma; // NOLINT
+    struct sigaction replaced;
+    set.sa_handler = (void (*)(int))action->handler_avma; // NOLINT
     __builtin_memcpy(&set.sa_mask, &action->mask, sizeof action->mask);
+    if (!libc_sigaction || libc_sigaction(signal, &set, &replaced) != 0)
+        return true; /* ours serves as well */
+    if ((uint64_t)replaced.sa_handler != old->handler_avma) {
+        libc_sigaction(signal, &replaced, NULL);
+        return false;
+    }
     struct kernel_action in_kernel;
-    if (libc_sigaction(signal, &set, NULL) == 0 && kernel_action_exchange(signal, NULL, &in_kernel) == 0 &&
-        in_kernel.handler_avma == action->handler_avma && in_kernel.flags & KERNEL_SA_RESTORER)
+    if (kernel_action_exchange(signal, NULL, &in_kernel) == 0 && in_kernel.handler_avma == action->handler_avma &&
+        in_kernel.flags & KERNEL_SA_RESTORER)
         atomic_store(&libc_restorer_avma, in_kernel.restorer_avma);
+    return true;
 }
 
 /* Puts ours in the place of what the kernel has, `old`, or of what somebody has set meanwhile. */
@@ -169,12 +177,17 @@ static int take_over(struct owned *owned, struct kernel_action old)
     for (int i = 0; i < TRIES_MAX; i++) {
         if (record_of(owned, &old) >= 0)
             return install(owned, (unsigned)record_of(owned, &old), NULL);
-        int record = record_for(owned, &old);
+        struct kernel_action as_set = old;
+        disposition_as_set(atomic_load(&owned->signal), &as_set);
+        int record = record_for(owned, &as_set);
         if (record < 0)
             return -ENOSPC;
         if (!atomic_load(&libc_restorer_avma)) {
             struct kernel_action action = action_for_kernel(owned, (unsigned)record);
-            learn_restorer(atomic_load(&owned->signal), &action);
+            if (!learn_restorer(atomic_load(&owned->signal), &action, &old)) {
+                kernel_action_exchange(atomic_load(&owned->signal), NULL, &old);
+                continue;
+            }
         }
         struct kernel_action replaced;
         int error = install(owned, (unsigned)record, &replaced);
@@ -244,8 +257,11 @@ bool disposition_seems_ours(int signal)
 bool disposition_may_block(int signal)
 {
     uint64_t masks = 0;
-    for (unsigned i = 0; i < DISPOSITION_OWNED_MAX; i++)
-        masks |= atomic_load(&owneds[i].masks);
+    for (unsigned i = 0; i < DISPOSITION_OWNED_MAX; i++) {
+        int own = atomic_load(&owneds[i].signal);
+        if (own != SIGSEGV && own != SIGBUS)
+            masks |= atomic_load(&owneds[i].masks);
+    }
     return masks & kernel_mask_of(signal);
 }
 

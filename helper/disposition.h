@@ -52,8 +52,8 @@ bool disposition_is_ours(int signal);
 /* The same as far as it is known without a system call: a replacement by a raw one goes unseen. */
 bool disposition_seems_ours(int signal);
 
-/* Could our handler of some owned signal run with `signal` blocked, by a mask that the program has set for it? As far
- * as is known without a system call, and once yes always yes. */
+/* Could our handler of an owned signal, other than SIGSEGV and SIGBUS, run with `signal` blocked, by a mask that the
+ * program has set for it? As far as is known without a system call, and once yes always yes. */
 bool disposition_may_block(int signal);
 
 /*

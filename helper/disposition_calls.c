@@ -51,6 +51,12 @@ __attribute__((constructor)) static void resolve_all(void)
     next(&next_siginterrupt, "siginterrupt");
 }
 
+static handler_function *wrong_handler(void)
+{
+    errno = EINVAL;
+    return SIG_ERR;
+}
+
 static int result_of(int error)
 {
     if (!error)
@@ -144,18 +150,17 @@ int __sigaction(int signal, const struct sigaction *action, struct sigaction *ol
     return set_action(signal, action, old);
 }
 
-/* The handler before, or SIG_ERR. */
-static handler_function *set_handler(int signal, handler_function *handler, int flags, uint64_t mask)
+/* 0, or -1 with errno. (The handler before may be SIG_ERR, where one has set that.) */
+static int set_handler(int signal, handler_function *handler, int flags, uint64_t mask, handler_function **ret_before)
 {
     struct sigaction action = {.sa_flags = flags};
     struct sigaction old;
     action.sa_handler = handler;
     __builtin_memcpy(&action.sa_mask, &mask, sizeof mask);
-    if (handler == SIG_ERR) {
-        errno = EINVAL;
-        return SIG_ERR;
-    }
-    return set_action(signal, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+    if (set_action(signal, &action, &old) != 0)
+        return -1;
+    *ret_before = old.sa_handler;
+    return 0;
 }
 
 static handler_function *set_bsd(int signal, handler_function *handler)
@@ -166,8 +171,12 @@ static handler_function *set_bsd(int signal, handler_function *handler)
         if (real || !is_valid(signal))
             return real ? real(signal, handler) : SIG_ERR;
     }
+    if (handler == SIG_ERR)
+        return wrong_handler();
     uint64_t own = kernel_mask_of(signal);
-    return set_handler(signal, handler, atomic_load(&interrupting) & own ? 0 : SA_RESTART, own);
+    int flags = atomic_load(&interrupting) & own ? 0 : SA_RESTART;
+    handler_function *before;
+    return set_handler(signal, handler, flags, own, &before) == 0 ? before : SIG_ERR;
 }
 
 EXPORTED handler_function *signal(int number, handler_function *handler)
@@ -193,7 +202,11 @@ static handler_function *set_sysv(int signal, handler_function *handler)
         if (real || !is_valid(signal))
             return real ? real(signal, handler) : SIG_ERR;
     }
-    return set_handler(signal, handler, (int)(SA_RESETHAND | SA_NODEFER | SYSV_SA_INTERRUPT), 0);
+    if (handler == SIG_ERR)
+        return wrong_handler();
+    int flags = (int)(SA_RESETHAND | SA_NODEFER | SYSV_SA_INTERRUPT);
+    handler_function *before;
+    return set_handler(signal, handler, flags, 0, &before) == 0 ? before : SIG_ERR;
 }
 
 handler_function *sysv_signal(int signal, handler_function *handler)
@@ -230,8 +243,8 @@ handler_function *sigset(int signal, handler_function *handler)
             return SIG_HOLD;
         return set_action(signal, NULL, &now) == 0 ? now.sa_handler : SIG_ERR;
     }
-    handler_function *before = set_handler(signal, handler, 0, 0);
-    if (before == SIG_ERR || change_mask(SIG_UNBLOCK, own, &blocked) != 0)
+    handler_function *before;
+    if (set_handler(signal, handler, 0, 0, &before) != 0 || change_mask(SIG_UNBLOCK, own, &blocked) != 0)
         return SIG_ERR;
     return blocked & own ? SIG_HOLD : before;
 }
@@ -244,7 +257,8 @@ int sigignore(int signal)
         if (real || !is_valid(signal))
             return real ? real(signal) : -1;
     }
-    return set_handler(signal, SIG_IGN, 0, 0) == SIG_ERR ? -1 : 0;
+    handler_function *before;
+    return set_handler(signal, SIG_IGN, 0, 0, &before);
 }
 
 /* Also of later calls of signal(3). The C library's own keeps note of what is not ours. */
