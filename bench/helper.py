@@ -20,6 +20,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import statistics
 import subprocess
@@ -42,6 +43,7 @@ END_LIMIT_S = 60
 FORKS, FORK_LIMIT, FORK_PERIODS = 20, 3, 2
 LEFT_LIMIT = 16  # mappings that cycles may leave in all: a leak has one for each cycle
 SHARE_KINDS = {"pinned": (3, 3), "onecpu": (3, 3), "ratio": (3, 3), "bursts": (4, 3), "short": (8, 8)}  # limits: points, per cent of the sum
+EXITED = ["[exited threads]", "[not sampled]"]
 ALLOCATOR = re.compile(r"malloc|^_?_?(int_)?free|_int_")
 
 
@@ -106,8 +108,9 @@ class Target:
         self.errors = tempfile.TemporaryFile(mode="w+", prefix="sampler-bench-")
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True, **options)
         self.pid = self.process.pid
-        line = self.process.stdout.readline()
+        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], END_LIMIT_S)[0] else "nothing"
         if not line.startswith("ready"):
+            self.process.kill()
             sys.exit(f"{command} did not start: {line!r}")
 
     def __enter__(self):
@@ -174,7 +177,10 @@ def launched_hardcases(loads, seconds, rate, options, environment):
         command = [program("hardcases"), slots, ",".join(loads), str(seconds)]
         if options is not None:
             command = [SAMPLER, "-q", "-r", str(rate), *options, "-o", profile, "--stats", stats, "--", *command]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment, timeout=seconds + END_LIMIT_S)
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment, timeout=seconds + END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return Outcome("it does not end", None, [0.0] * len(loads), None)
         run = Plain() if options is None else Launched()
         if options is not None and done.returncode == 0:
             with open(profile, encoding="utf-8") as file:
@@ -247,13 +253,27 @@ class Cycles:
         process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if meanwhile:
             meanwhile()
-        error = process.communicate(timeout=END_LIMIT_S)[1].strip()
+        try:
+            error = process.communicate(timeout=END_LIMIT_S)[1].strip()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            error = process.communicate()[1].strip() or "it does not end"
         self.spent.append(time.monotonic() - start)
         if process.returncode:
             self.failures.append(error or f"status {process.returncode}")
             return
         with open(self.stats, encoding="utf-8") as file:
             self.samples += json.load(file)["samples"]
+
+
+def ask(target, number):
+    """What a program of sampling.Asked answers; none if it does not within END_LIMIT_S, or is gone."""
+    try:
+        print(number, file=target.process.stdin, flush=True)
+    except OSError:
+        return []
+    ready = select.select([target.process.stdout], [], [], END_LIMIT_S)[0]
+    return [float(word) for word in target.process.stdout.readline().split()] if ready else []
 
 
 def belongings(pid):
@@ -338,11 +358,11 @@ class Questions:
     def ask(self):
         self.asked += 1
         start = time.monotonic()
-        try:
-            value, mistakes, self.rounds = self.target.ask(self.asked)
-        except (OSError, ValueError):  # it is gone
+        answer = ask(self.target, self.asked)
+        if len(answer) != 3:
             self.wrong += 1
             return
+        value, mistakes, self.rounds = answer
         self.late_ms = max(self.late_ms, 1000 * (time.monotonic() - start))
         self.wrong += value != folded(self.asked) or mistakes > 0
 
@@ -382,7 +402,10 @@ def inject(arguments, verdict):
 
 
 class Seen:
-    """One run of shares: errors of the functions' shares in points (the worst), and the sum of weights by the process's CPU time."""
+    """One run of shares: errors of the functions' shares in points (the worst), the sum of weights by the process's CPU time, and what part of it has no sample.
+
+    A thread that ends before it is sampled must not be hidden: its time counts for short_work, which is all that such threads do, if the profile has it.
+    """
 
     def __init__(self, kind, rate, seconds, options):
         with tempfile.TemporaryDirectory(prefix="sampler-bench-") as directory:
@@ -395,9 +418,12 @@ class Seen:
             with open(stats, encoding="utf-8") as file:
                 self.samples = json.load(file)["samples"]
         weights = {name: sum(value for frames, value in lines if name in frames) for name in truth["work_ns"]}
+        if kind == "short":
+            weights["short_work"] += sum(value for frames, value in lines if frames == EXITED)
         whole, worked = max(1, sum(weights.values())), sum(truth["work_ns"].values())
         self.points = max(abs(100 * weights[name] / whole - 100 * ns / worked) for name, ns in truth["work_ns"].items())
         self.sum = sum(value for _, value in lines) / truth["cpu_ns"]
+        self.unseen = 100 * sum(value for frames, value in lines if frames[-1] == EXITED[-1]) / truth["cpu_ns"]
 
 
 def shares(arguments, verdict):
@@ -415,7 +441,7 @@ def shares(arguments, verdict):
         limit, sum_limit = SHARE_KINDS[kind]
         passed = statistics.median(points) <= limit and abs(statistics.median(sums) - 1) <= sum_limit / 100
         words = (f"{kind:8} {engine:8} share wrong by {spread(points)} points of {limit}; sum of weights / CPU time {spread(sums, '{:.3f}')}, limit {sum_limit} %; "
-                 f"{statistics.median(one.samples for one in seen):.0f} samples")
+                 f"{statistics.median(one.samples for one in seen):.0f} samples, {statistics.median(one.unseen for one in seen):.1f} % without")
         if engine == "process":
             print(f"       {words}", flush=True)
         else:
@@ -453,18 +479,20 @@ def smallstacks(arguments, verdict):
 
 def judge_forks(arguments, rate, verdict):
     with Asked([program("longfork"), arguments.mib]) as target:
-        target.ask(2)  # warm
+        ask(target, 2)  # warm
 
         def sampled():
             with Sampling(target.pid, *engine_options(arguments), rate=rate):
-                return target.ask(FORKS)
+                return ask(target, FORKS)
 
-        pairs = take_pairs(arguments.rounds, lambda: target.ask(FORKS), sampled, arguments.lock)
+        pairs = take_pairs(arguments.rounds, lambda: ask(target, FORKS), sampled, arguments.lock)
     plain, with_us = ([us / 1000 for times in side for us in times] for side in zip(*pairs))
     bad = sum(ms < 0 for ms in plain + with_us) + (len(plain) + len(with_us) != 2 * FORKS * arguments.rounds)
     verdict.say(bad == 0, f"forks that failed: {bad}")
+    if bad:
+        return
     verdict.say(statistics.median(plain) * rate > 1000 * FORK_PERIODS, f"a plain fork takes {spread(plain)} ms, that is {statistics.median(plain) * rate / 1000:.1f} periods")
-    verdict.say(bool(with_us) and max(with_us) <= FORK_LIMIT * max(plain) and statistics.median(with_us) <= FORK_LIMIT * statistics.median(plain),
+    verdict.say(max(with_us) <= FORK_LIMIT * max(plain) and statistics.median(with_us) <= FORK_LIMIT * statistics.median(plain),
                 f"a sampled one {spread(with_us)} ms, limit {FORK_LIMIT} times as much")
 
 

@@ -8,7 +8,8 @@
  * the watchdog thread sees it, which looks every few ms), and how many had a wrong result, as 64-bit numbers.
  * Ends after SECONDS, or by SIGTERM, with {"loads": [{"name", "operations", "wrong", "stall_ms"}...], "watchdog_ms",
  * "seconds", "cpu_ns"}; watchdog_ms is the longest time between two looks, which a machine without a free CPU makes. A
- * thread that does not end within some seconds is in "stuck", and the status is 3.
+ * thread that does not end within some seconds is "stuck", and the status is 3; if main itself does not come to that,
+ * SIGALRM kills the program.
  */
 #include "hardcases.h"
 
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_THREADS = 32, LOOK_NS = 5000000, END_LIMIT_MS = 5000, STUCK_STATUS = 3 };
+enum { MAX_THREADS = 32, LOOK_NS = 5000000, END_LIMIT_MS = 5000, ALARM_S = 10, STUCK_STATUS = 3 };
 
 /* Its place in FILE. */
 struct slot {
@@ -159,6 +160,7 @@ int main(int argc, char **argv)
     if (argc < 3)
         return 99;
     double seconds = number_argument(argc, argv, 3, 60);
+    alarm((unsigned)seconds + ALARM_S);
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
@@ -177,6 +179,7 @@ int main(int argc, char **argv)
         if (sigtimedwait(&ends, NULL, &left) == SIGTERM)
             break;
     }
+    alarm(ALARM_S);
     stop = 1;
     pthread_join(watchdog, NULL);
     size_t stuck = wait_for_ends();
