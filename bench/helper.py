@@ -43,6 +43,7 @@ END_LIMIT_S = 60
 FORKS, FORK_LIMIT, FORK_PERIODS = 20, 3, 2
 LEFT_LIMIT = 16  # mappings that cycles may leave in all: a leak has one for each cycle
 SHARE_KINDS = {"pinned": (3, 3), "onecpu": (3, 3), "ratio": (3, 3), "bursts": (4, 3), "short": (8, 8)}  # limits: points, per cent of the sum
+SAMPLES_LEAST = 1000  # then a standard error of a share of a half is 1.6 points
 EXITED = ["[exited threads]", "[not sampled]"]
 ALLOCATOR = re.compile(r"malloc|^_?_?(int_)?free|_int_")
 
@@ -226,7 +227,7 @@ def stalls(arguments, verdict):
     arguments.rate = default(arguments.rate, 1000)
     seconds, options = default(arguments.seconds, 20) / arguments.rounds, engine_options(arguments)
     hardcases = launched_hardcases if arguments.launch else attached_hardcases
-    print(f"\nstalls: {arguments.rounds} pairs of {seconds:.1f} s at {arguments.rate} Hz; limits: {100 * THROUGHPUT_LIMIT:.0f} % of the plain throughput, a stall of {STALL_LIMIT_MS} ms")
+    print(f"\nstalls: {arguments.rounds} pairs of {seconds:.1f} s at {arguments.rate} Hz; limits: {100 * THROUGHPUT_LIMIT:.0f} % of plain throughput, a stall of {STALL_LIMIT_MS} ms")
     for loads in [[load] for load in arguments.load or LOADS] + ([] if arguments.load else [list(LOADS)]):
         pairs = take_pairs(arguments.rounds, lambda: hardcases(loads, seconds, arguments.rate, None, None),
                            lambda: hardcases(loads, seconds, arguments.rate, options, None), arguments.lock)
@@ -402,7 +403,7 @@ def inject(arguments, verdict):
 
 
 class Seen:
-    """One run of shares: errors of the functions' shares in points (the worst), the sum of weights by the process's CPU time, and what part of it has no sample.
+    """One run of shares: the functions' weights and true CPU time, the sum of weights by the process's CPU time, and what part of it has no sample.
 
     A thread that ends before it is sampled must not be hidden: its time counts for short_work, which is all that such threads do, if the profile has it.
     """
@@ -420,10 +421,15 @@ class Seen:
         weights = {name: sum(value for frames, value in lines if name in frames) for name in truth["work_ns"]}
         if kind == "short":
             weights["short_work"] += sum(value for frames, value in lines if frames == EXITED)
-        whole, worked = max(1, sum(weights.values())), sum(truth["work_ns"].values())
-        self.points = max(abs(100 * weights[name] / whole - 100 * ns / worked) for name, ns in truth["work_ns"].items())
+        self.weights, self.truth = weights, truth["work_ns"]
         self.sum = sum(value for _, value in lines) / truth["cpu_ns"]
         self.unseen = 100 * sum(value for frames, value in lines if frames[-1] == EXITED[-1]) / truth["cpu_ns"]
+
+
+def share_error(runs):
+    """The worst error of a function's share, in points, in all these runs together: more samples, less chance."""
+    whole, worked = (max(1, sum(sum(side.values()) for side in sides)) for sides in ([run.weights for run in runs], [run.truth for run in runs]))
+    return max(abs(100 * sum(run.weights[name] for run in runs) / whole - 100 * sum(run.truth[name] for run in runs) / worked) for name in runs[0].truth)
 
 
 def shares(arguments, verdict):
@@ -437,11 +443,12 @@ def shares(arguments, verdict):
                 rounds[kind, engine].append(Seen(kind, rate, seconds, engines[engine]))
     print(f"\nshares: {arguments.rounds} rounds of {seconds:g} s at {rate} Hz; the timer of the process is for comparison")
     for (kind, engine), seen in rounds.items():
-        points, sums = [one.points for one in seen], [one.sum for one in seen]
+        samples, sums = sum(one.samples for one in seen), [one.sum for one in seen]
         limit, sum_limit = SHARE_KINDS[kind]
-        passed = statistics.median(points) <= limit and abs(statistics.median(sums) - 1) <= sum_limit / 100
-        words = (f"{kind:8} {engine:8} share wrong by {spread(points)} points of {limit}; sum of weights / CPU time {spread(sums, '{:.3f}')}, limit {sum_limit} %; "
-                 f"{statistics.median(one.samples for one in seen):.0f} samples, {statistics.median(one.unseen for one in seen):.1f} % without")
+        passed = samples >= SAMPLES_LEAST and share_error(seen) <= limit and abs(statistics.median(sums) - 1) <= sum_limit / 100
+        words = (f"{kind:8} {engine:8} share wrong by {share_error(seen):.2f} points of {limit} (a round {spread([share_error([one]) for one in seen])}); "
+                 f"sum of weights / CPU time {spread(sums, '{:.3f}')}, limit {sum_limit} %; {samples} samples, {statistics.median(one.unseen for one in seen):.1f} % without"
+                 + ("" if samples >= SAMPLES_LEAST else f"; fewer than {SAMPLES_LEAST}: too few to tell"))
         if engine == "process":
             print(f"       {words}", flush=True)
         else:
@@ -451,27 +458,49 @@ def shares(arguments, verdict):
 # smallstacks
 
 
+def launched_smallstacks(path, rate, seconds, options):
+    """(why it is bad or "", its result, how often a thread stood still, the profile)"""
+    profile = path + ".profile"
+    command = [SAMPLER, "-q", "-r", str(rate), *options, "-o", profile, "--", program("smallstacks"), path, str(seconds)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds + END_LIMIT_S)
+    text = ""
+    with contextlib.suppress(FileNotFoundError):
+        with open(profile, encoding="utf-8") as file:
+            text = file.read()
+    return f"status {done.returncode} {done.stderr.strip()}" if done.returncode else "", last_json(done.stdout), 0, text
+
+
+def attached_smallstacks(path, rate, seconds, options, *how):
+    with Target(program("smallstacks"), path, seconds + 2, *how) as target:
+        run, standing = None, 0
+        with contextlib.suppress(ChildProcessError):  # as in attached_hardcases
+            with Sampling(target.pid, *options, rate=rate) as run:
+                end = time.monotonic() + seconds
+                while time.monotonic() < end and target.process.poll() is None:
+                    standing += not move_on(path)
+                    time.sleep(0.1)
+        return *target.end(None), standing, getattr(run, "profile", "")  # it ends by its own clock
+
+
+def judge_smallstacks(name, outcome, verdict):
+    why, result, standing, profile = outcome
+    verdict.say(not why and result is not None and result["damaged"] == 0 and standing == 0,
+                f"{name}: {why or 'alive to its end'}; {result['damaged'] if result else 'unknown'} canaries damaged; {standing} times a thread stood still for a second")
+    counts = {function: count_containing(profile, function.__eq__) for function in ("coroutine_spin", "alternate_spin", "minimum_spin")}
+    # There may be no room for a handler on the second's stack; that is to be counted then.
+    verdict.say(counts["coroutine_spin"] > 0 and counts["minimum_spin"] > 0, f"{name}: samples: {', '.join(f'{count} in {function}' for function, count in counts.items())}")
+
+
 def smallstacks(arguments, verdict):
     build("smallstacks")
-    rate, seconds = default(arguments.rate, 1000), default(arguments.seconds, 30)
-    print(f"\nsmallstacks: {seconds:g} s at {rate} Hz")
-    with tempfile.TemporaryDirectory(prefix="sampler-bench-") as directory, locked(arguments.lock):
-        path = os.path.join(directory, "turns")
-        with Target(program("smallstacks"), path, seconds + 2) as target:
-            run, standing = None, 0
-            with contextlib.suppress(ChildProcessError):
-                with Sampling(target.pid, *engine_options(arguments), rate=rate) as run:
-                    end = time.monotonic() + seconds
-                    while time.monotonic() < end and target.process.poll() is None:
-                        standing += not move_on(path)
-                        time.sleep(0.1)
-            why, result = target.end(None)  # by its own clock
-    verdict.say(not why and result is not None and result["damaged"] == 0, f"{why or 'alive to its end'}; {result['damaged'] if result else 'unknown'} canaries damaged")
-    verdict.say(standing == 0, f"{standing} times a thread stood still for a second")
-    profile = getattr(run, "profile", "")
-    for function in ("coroutine_spin", "alternate_spin", "minimum_spin"):
-        count = count_containing(profile, function.__eq__)
-        verdict.say(count > 0 or function == "alternate_spin", f"{count} samples in {function}")
+    rate, seconds, options = default(arguments.rate, 1000), default(arguments.seconds, 30), engine_options(arguments)
+    print(f"\nsmallstacks: {seconds:g} s at {rate} Hz; a handler on a signal stack of the smallest size is entered after the sampler came, again and again, and before it came")
+    ways = {"launched": lambda path: launched_smallstacks(path, rate, seconds, options),
+            "attached, again": lambda path: attached_smallstacks(path, rate, seconds, options, "again"),
+            "attached, before": lambda path: attached_smallstacks(path, rate, seconds, options)}
+    for name, measure in ways.items():
+        with tempfile.TemporaryDirectory(prefix="sampler-bench-") as directory, locked(arguments.lock):
+            judge_smallstacks(name, measure(os.path.join(directory, "turns")), verdict)
 
 
 # longfork

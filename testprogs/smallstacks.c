@@ -1,9 +1,11 @@
 /*
- * smallstacks FILE [SECONDS]: threads that have hardly any stack left for a signal handler.
+ * smallstacks FILE [SECONDS [again]]: threads that have hardly any stack left for a signal handler.
  *
  * coroutine  spins in coroutine_spin on a stack of 8 KiB with a guard page below, 2 KiB of which are left; has a
  *            signal stack of 64 KiB
- * alternate  sits in its SIGSEGV handler (alternate_spin) on the smallest signal stack that a handler can be entered on
+ * alternate  sits in its SIGSEGV handler (alternate_spin) on the smallest signal stack that a handler can be entered
+ *            on; another signal that it lets in there kills it. With "again" it leaves the handler every 100,000 turns
+ *            and comes back: who came after the handler was entered first is there before it is entered next
  * minimum-N  spin in minimum_spin on stacks of PTHREAD_STACK_MIN
  *
  * FILE holds a 64-bit number every 64 bytes, in that order, that counts the thread's turns. Ends after SECONDS with
@@ -16,6 +18,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,6 +42,7 @@ void run_on_stack(void *top, void (*function)(void));
 
 static char *counters;
 static atomic_int damaged;
+static bool enters_again;
 static _Thread_local volatile uint64_t *turns;
 static _Thread_local char *canary_begin;
 static _Thread_local char *canary_end;
@@ -112,7 +116,11 @@ static void coroutine_main(void)
 
 EXACT void alternate_spin(void)
 {
-    SPIN_AND_CHECK()
+    do {
+        for (int i = 0; i < TURNS && !stop; i++)
+            (*turns)++;
+        check_canary();
+    } while (!stop && !enters_again);
 }
 
 static _Thread_local volatile char *forbidden;
@@ -131,8 +139,12 @@ static void alternate_main(void)
     char bytes[NEAR_BYTES];
     plant_canary(bytes, bytes + sizeof bytes);
     use_signal_stack((size_t)sysconf(_SC_MINSIGSTKSZ) + HANDLER_BYTES);
-    forbidden = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *forbidden = 1;
+    forbidden = guarded(PAGE) - PAGE;
+    do {
+        if (mprotect((char *)forbidden, PAGE, PROT_NONE) != 0)
+            fail("mprotect");
+        *forbidden = 1;
+    } while (!stop);
     check_canary();
 }
 
@@ -212,6 +224,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         return 99;
+    enters_again = argc > 3 && strcmp(argv[3], "again") == 0;
     struct sigaction action = {.sa_handler = on_segv, .sa_flags = SA_ONSTACK};
     sigaction(SIGSEGV, &action, NULL);
     map_counters(argv[1]);

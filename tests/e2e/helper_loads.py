@@ -103,17 +103,28 @@ class Cycles(HelperCase):
 
 
 class SmallStacks(HelperCase):
-    def test_small_stacks(self):
+    def check(self, output, profile):
+        self.assertEqual(harness.last_json(output)["damaged"], 0, output)
+        for function in ("coroutine_spin", "minimum_spin"):
+            self.assertGreater(profile.containing(function), 0, profile)
+
+    def test_attached(self):
+        """Nobody can be let into a handler that was entered before the helper came, so it is entered again and again."""
         path = self.path("turns")
-        with Target("smallstacks", path, 4) as target:
-            profile, _, _ = self.sample(target.pid, 1000, 2.5)
+        with Target("smallstacks", path, 4, "again") as target:
+            profile, _, _ = self.sample(target.pid, 1000, 2)
             Counters(path).assert_alive()
             harness.assert_healthy(target.pid)
             status, output = target.end()
         self.assertEqual(status, 0, output)
-        self.assertEqual(harness.last_json(output)["damaged"], 0, output)
-        for function in ("coroutine_spin", "minimum_spin"):
-            self.assertGreater(profile.containing(function), 0, profile)
+        self.check(output, profile)
+
+    def test_launched(self):
+        output = self.path("output")
+        with open(output, "wb") as file:
+            profile, _, _ = self.launch([*OPTIONS, "-r", "1000"], [program("smallstacks"), self.path("turns"), "2"], stdout=file)
+        with open(output, encoding="utf-8") as file:
+            self.check(file.read(), profile)
 
 
 class Shares(HelperCase):
