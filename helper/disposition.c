@@ -40,6 +40,7 @@ __attribute__((visibility("hidden"))) uint64_t disposition_dispatch(int signal, 
 
 static struct owned owneds[DISPOSITION_OWNED_MAX];
 static atomic_int guard_signal;
+static atomic_uint_least64_t guards; /* all that there were */
 static atomic_uint_least64_t libc_restorer_avma;
 
 static struct owned *owned_find(int signal)
@@ -291,8 +292,7 @@ void disposition_as_set(int signal, struct kernel_action *action)
     if (action->restorer_avma != (uint64_t)disposition_guard_restorer)
         return;
     action->restorer_avma = disposition_restorer_avma();
-    if (atomic_load(&guard_signal))
-        action->mask &= ~kernel_mask_of(atomic_load(&guard_signal));
+    action->mask &= ~atomic_load(&guards);
 }
 
 /* To ignore a signal discards it where it is pending, which the kernel does when it is told so. */
@@ -343,30 +343,38 @@ int disposition_exchange(int signal, const struct kernel_action *action, struct 
     return 0;
 }
 
+/* The mask in the kernel of what the program has for `other`, with the guard's signal or, if it is to go, without. Who
+ * sets something else meanwhile is right. */
+static void renew_mask(int other)
+{
+    struct owned *owned = owned_find(other);
+    struct kernel_action old, replaced;
+    if (kernel_action_exchange(other, NULL, &old) != 0)
+        return;
+    for (int i = 0; i < TRIES_MAX; i++) {
+        struct kernel_action action = old;
+        int record = owned ? record_of(owned, &old) : -1;
+        if (record >= 0) {
+            action = action_for_kernel(owned, (unsigned)record);
+        } else {
+            disposition_as_set(other, &action);
+            disposition_add_guard(other, &action);
+        }
+        if (kernel_action_equal(&action, &old) || kernel_action_exchange(other, &action, &replaced) != 0 ||
+            kernel_action_equal(&replaced, &old))
+            return;
+        kernel_action_exchange(other, &replaced, NULL);
+        old = replaced;
+    }
+}
+
 void disposition_set_guard(int signal)
 {
-    for (int other = 1; other <= SIGNAL_MAX; other++) {
-        struct kernel_action action;
-        if (kernel_action_exchange(other, NULL, &action) != 0)
-            continue;
-        const struct owned *owned = owned_find(other);
-        bool was_guarded = action.restorer_avma == (uint64_t)disposition_guard_restorer;
-        if (was_guarded && (!owned || record_of(owned, &action) < 0)) {
-            disposition_as_set(other, &action);
-            kernel_action_exchange(other, &action, NULL);
-        }
-    }
+    if (signal)
+        atomic_fetch_or(&guards, kernel_mask_of(signal));
     atomic_store(&guard_signal, signal);
-    for (int other = 1; other <= SIGNAL_MAX; other++) {
-        struct kernel_action action;
-        struct owned *owned = owned_find(other);
-        if (kernel_action_exchange(other, NULL, &action) != 0)
-            continue;
-        if (owned && record_of(owned, &action) >= 0)
-            install(owned, (unsigned)record_of(owned, &action), NULL);
-        else if (disposition_add_guard(other, &action))
-            kernel_action_exchange(other, &action, NULL);
-    }
+    for (int other = 1; other <= SIGNAL_MAX; other++)
+        renew_mask(other);
 }
 
 /* In the handler */

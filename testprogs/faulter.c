@@ -411,6 +411,7 @@ static void suspend(void)
     if (kind == KIND_IGNORE)
         raise(SIGUSR2); /* has a handler, so that the call ends */
     sigsuspend(&none);
+    say("  suspended no longer\n");
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
