@@ -4,11 +4,14 @@
 #include "sampler/injectcheck.h"
 #include "sampler/injectplace.h"
 #include "sampler/injectthreads.h"
+#include "sampler/slice.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -155,6 +158,14 @@ static int look_and_enter(struct injection *injection, pid_t tid)
     return -EAGAIN;
 }
 
+static bool is_ending(const struct injection *injection, pid_t tid)
+{
+    char path[48];
+    struct procfs_stat stat;
+    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
+    return procfs_read_stat(injection->request->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat);
+}
+
 /* Returns 0; -EAGAIN: not this one, not now; or what ends all. */
 static int try_thread(struct injection *injection, pid_t tid)
 {
@@ -166,6 +177,8 @@ static int try_thread(struct injection *injection, pid_t tid)
         error = look_and_enter(injection, tid);
     if (error)
         injectthreads_note(&injection->threads, injection->request->proc_fd, tid);
+    if (error == -EPERM && is_ending(injection, tid))
+        error = -EAGAIN;
     if (error == -EPERM)
         strbuf_adds(injection->why, "a thread of it may not be stopped, or another tracer has it; detach that first");
     /* A thread that has ended is none that ends all. */
@@ -328,6 +341,8 @@ static int prepare(struct injection *injection)
 static void *run(void *context)
 {
     struct injection *injection = context;
+    slice_ask_short();
+    prctl(PR_SET_TIMERSLACK, 1); /* what waits for us stands still */
     int error = prepare(injection);
     if (!error)
         error = find_way_in(injection);

@@ -5,14 +5,16 @@
  *    without glibc, or that sees another file at the library's path (injectcheck.h, injectlibc.h).
  * 2. A thread is chosen whose whole stack is known and free of the allocator, the loader and their kind
  *    (injectplace.h), on a CPU rather than asleep, and asleep without a timeout rather than with one: a relative
- *    timeout starts over, once. If none is there it is tried again.
+ *    timeout starts over, three times at most. If none is there it is tried again.
  * 3. While it is held, two system calls in its name map a region, where a stub and its data are written; it is let go
  *    into the stub, untraced. That calls dlopen, dlsym and the function on a stack of its own, with signals blocked,
  *    and goes back by rt_sigreturn(2): registers, vector state, signal mask and place, all at once. errno stays, too.
  * 4. When it is back, it is held once more, to unmap the region. Where that does not come to pass in time, the region
  *    (some 12 KB in memory) stays.
  *
- * If we are killed, at whatever moment, the thread finishes what it is at and goes back by itself (injectremote.h).
+ * If we are killed, at whatever moment, the thread finishes what it is at and goes back by itself (injectremote.h);
+ * only a call that a stop ends with EINTR (epoll_wait) does so if we are killed in the microseconds before that is
+ * hidden.
  * The process sees of it: what the library does; the address of a string that dlerror(3) has kept for that thread is
  * void; signals to that thread wait until it is back.
  *
@@ -50,7 +52,7 @@ struct inject_result {
  * Returns 0 and *ret_result, or a negative errno and in one line why not and what to do; then the process is as it was,
  * but for -EINPROGRESS: time is over and the thread is still in dlopen or the function; it goes on by itself.
  *   -ESRCH it has ended; -EPERM not permitted; -EBUSY it is stopped; -EAGAIN no thread came to a good place in time;
- *   -ENOTSUP, -ENOEXEC its kind of program cannot; -ENOENT the library's path; -ELIBBAD dlopen or dlsym failed.
+ *   -EOPNOTSUPP, -ENOEXEC its kind of program cannot; -ENOENT the library's path; -ELIBBAD dlopen or dlsym failed.
  */
 int inject_call(const struct inject_request *request, struct inject_result *ret_result, struct strbuf *ret_why);
 

@@ -58,7 +58,7 @@ static int check_threads(int proc_fd, struct strbuf *why)
         strbuf_addf(why, "already traced by PID %d; detach that first", (int)check.tracer_pid);
     else
         return 0;
-    return check.has_seccomp || check.has_shadow_stack ? -ENOTSUP : -EPERM;
+    return check.has_seccomp || check.has_shadow_stack ? -EOPNOTSUPP : -EPERM;
 }
 
 /* ---- the library ---- */

@@ -41,7 +41,7 @@ static bool is_libdl(const char *path)
 static bool is_musl(const char *path)
 {
     const char *base = base_name(path);
-    return begins(base, "ld-musl") || begins(base, "libc.musl");
+    return begins(base, "ld-musl") || begins(base, "libc.musl") || strcmp(base, "libc.so") == 0;
 }
 
 /* The first region of code of such an image. */

@@ -5,6 +5,7 @@
 #include "sampler/capture_arch.h"
 #include "sampler/injectlibc.h"
 #include "sampler/injectnames.h"
+#include "sampler/procfs.h"
 #include "symbolize/dynsym.h"
 #include "symbolize/symtab.h"
 
@@ -23,15 +24,29 @@ enum {
     ROOT_FRAMES_MAX = 3
 };
 
+static int find_living(void *context, pid_t tid)
+{
+    struct inject_process *process = context;
+    struct procfs_stat stat;
+    char path[48];
+    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
+    if (procfs_read_stat(process->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat))
+        return 0;
+    process->tid = tid;
+    return 1;
+}
+
 int injectplace_open(pid_t pid, int proc_fd, struct inject_process *ret)
 {
     struct inject_process process = {.pid = pid, .proc_fd = proc_fd};
+    if (procfs_each_thread(proc_fd, find_living, &process) != 1)
+        return -ESRCH;
     process.images = images_new();
     process.unwinder = unwinder_new(UNWIND_AUTO, DEPTH_MAX);
     process.copy = malloc(COPY_MAX_BYTES);
     int error = process.images && process.unwinder && process.copy ? 0 : -ENOMEM;
     if (!error)
-        error = space_new(pid, proc_fd, pid, 1, &process.space);
+        error = space_new(pid, proc_fd, process.tid, 1, &process.space);
     if (!error) {
         process.space->unwind = unwind_space_new(process.unwinder);
         error = process.space->unwind ? 0 : -ENOMEM;
@@ -68,7 +83,9 @@ static int find_first_stack(struct inject_process *process)
     static const char name[] = "[stack]";
     char *text;
     size_t size;
-    autoclose int fd = openat(process->proc_fd, "maps", O_RDONLY | O_CLOEXEC);
+    char path[48];
+    snprintf(path, sizeof(path), "task/%d/maps", (int)process->tid);
+    autoclose int fd = openat(process->proc_fd, path, O_RDONLY | O_CLOEXEC);
     int error = fd < 0 ? -errno : fileio_read_all(fd, MAPS_LIMIT_BYTES, &text, &size);
     if (error)
         return error;
@@ -86,12 +103,12 @@ static int find_first_stack(struct inject_process *process)
 int injectplace_refresh(struct inject_process *process)
 {
     uint64_t counter = space_counter(process->space);
-    if (space_is_gone(process->space))
+    if (space_is_gone(process->space) || procfs_each_thread(process->proc_fd, find_living, process) != 1)
         return -ESRCH;
     if (process->map && counter && counter == process->map_counter)
         return 0;
     struct address_map *map;
-    int error = space_read_maps(process->space, process->pid, process->images, &map);
+    int error = space_read_maps(process->space, process->tid, process->images, &map);
     if (!error)
         error = find_first_stack(process);
     if (error)

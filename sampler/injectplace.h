@@ -31,6 +31,7 @@ struct place_image {
 
 struct inject_process {
     pid_t pid;
+    pid_t tid;             /* one that lived when it was last looked: the main thread may have ended alone */
     int proc_fd;           /* borrowed */
     struct images *images; /* owned, as all below */
     struct unwinder *unwinder;

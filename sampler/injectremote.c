@@ -7,7 +7,6 @@
 #include <cpuid.h>
 #include <elf.h>
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -24,8 +23,8 @@ enum {
     SETXID_SIGNAL = 33   /* glibc's own, for setuid in all threads at once */
 };
 
-#define SPIN_NS        (200 * NS_PER_US)
-#define LOOK_NS        (30 * NS_PER_US)
+#define SPIN_NS        (5 * NS_PER_US)
+#define LOOK_NS        (10 * NS_PER_US)
 #define INTERRUPT_NS   (20 * NS_PER_MS) /* an interrupt can go lost: then another one */
 #define REMOTE_WAIT_NS (10 * NS_PER_SEC)
 
@@ -61,11 +60,10 @@ static int write_code(pid_t tid, uint64_t avma, const uint8_t *bytes, size_t siz
 
 /* ---- stops ---- */
 
+/* Asleep, so that the thread may have our CPU, and not for long: who yields is let in after all others. */
 static void pause_in_wait(uint64_t since_ns, uint64_t now_ns)
 {
-    if (now_ns - since_ns < SPIN_NS)
-        sched_yield();
-    else
+    if (now_ns - since_ns >= SPIN_NS)
         clock_sleep_until(now_ns + LOOK_NS);
 }
 
@@ -185,12 +183,12 @@ int injectremote_hold(pid_t tid, uint64_t limit_ns, struct inject_held *ret)
         return -errno;
     memset(ret, 0, sizeof(*ret));
     ret->tid = tid;
-    ret->since_ns = clock_now_ns();
     /* ESRCH: it ends already; the wait tells. */
     ptrace(PTRACE_INTERRUPT, tid, NULL, NULL);
     int error = wait_stopped(tid, limit_ns, true, &info);
     if (error)
         return error;
+    ret->since_ns = clock_now_ns();
     struct wait_event event = wait_classify(info.si_code, info.si_status);
     if (event.kind == WAIT_EXIT) {
         reap(tid);

@@ -24,7 +24,7 @@
 
 struct inject_held {
     pid_t tid;
-    uint64_t since_ns;
+    uint64_t since_ns;            /* when it was seen to stand still */
     uint64_t stopped_ns;          /* when it was let go: how long it was held */
     struct user_regs_struct regs; /* with which it goes on: a system call that we interrupted is made again */
     struct registers registers;   /* the same for an unwinder */
