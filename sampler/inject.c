@@ -1,6 +1,7 @@
 #include "sampler/inject.h"
 
 #include "common/clock.h"
+#include "common/fileio.h"
 #include "sampler/injectcheck.h"
 #include "sampler/injectplace.h"
 #include "sampler/injectthreads.h"
@@ -13,7 +14,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 
 enum {
     COPY_FIRST_BYTES = 1 << 20,
@@ -219,11 +219,10 @@ static int find_way_in(struct injection *injection)
 
 /* ---- the way out ---- */
 
+/* The memory's own descriptor: the thread may end as soon as it is back. */
 static bool read_target(const struct injection *injection, uint64_t avma, void *bytes, size_t size)
 {
-    struct iovec ours = {.iov_base = bytes, .iov_len = size};
-    struct iovec theirs = {.iov_base = (void *)avma, .iov_len = size};
-    return process_vm_readv(injection->result->tid, &ours, 1, &theirs, 1, 0) == (ssize_t)size;
+    return fileio_pread(injection->process.space->mem_fd, bytes, size, avma) == (ssize_t)size;
 }
 
 static int wait_done(struct injection *injection)

@@ -2,6 +2,7 @@
 
 #include "common/fileio.h"
 #include "sampler/attach.h"
+#include "sampler/injectthreads.h"
 #include "sampler/procfs.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ static int open_in_root(int root_fd, const char *path)
     return (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 }
 
-static int check_library(int proc_fd, const char *path, struct strbuf *why)
+static int check_library(int proc_fd, pid_t tid, const char *path, struct strbuf *why)
 {
     struct stat ours;
     struct stat theirs;
@@ -78,7 +79,9 @@ static int check_library(int proc_fd, const char *path, struct strbuf *why)
         strbuf_addf(why, "there is no library at %s; install it there", path);
         return -ENOENT;
     }
-    autoclose int root_fd = openat(proc_fd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char root[48];
+    snprintf(root, sizeof(root), "task/%d/root", (int)tid);
+    autoclose int root_fd = openat(proc_fd, root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root_fd < 0) {
         int error = errno;
         strbuf_addf(why, "its root directory cannot be opened (%s); run as root", strerror(error));
@@ -110,7 +113,8 @@ int injectcheck(pid_t pid, int proc_fd, const char *library_path, struct strbuf 
 {
     struct procfs_stat stat;
     int error = procfs_read_stat(proc_fd, "stat", &stat);
-    if (error || procfs_is_dead(proc_fd)) {
+    pid_t tid = injectthreads_find_living(proc_fd);
+    if (error || !tid) {
         strbuf_adds(ret_why, "it has ended");
         return -ESRCH;
     }
@@ -125,8 +129,10 @@ int injectcheck(pid_t pid, int proc_fd, const char *library_path, struct strbuf 
         strbuf_addf(ret_why, "it is stopped; let it go on first (kill -CONT %d)", (int)pid);
         return -EBUSY;
     }
-    autoclose int mem_fd = openat(proc_fd, "mem", O_RDONLY | O_CLOEXEC);
+    char mem[48];
+    snprintf(mem, sizeof(mem), "task/%d/mem", (int)tid);
+    autoclose int mem_fd = openat(proc_fd, mem, O_RDONLY | O_CLOEXEC);
     if (mem_fd < 0 && (errno == EACCES || errno == EPERM))
         return refuse_by_refusal(pid, proc_fd, ret_why);
-    return check_library(proc_fd, library_path, ret_why);
+    return check_library(proc_fd, tid, library_path, ret_why);
 }

@@ -5,7 +5,7 @@
 #include "sampler/capture_arch.h"
 #include "sampler/injectlibc.h"
 #include "sampler/injectnames.h"
-#include "sampler/procfs.h"
+#include "sampler/injectthreads.h"
 #include "symbolize/dynsym.h"
 #include "symbolize/symtab.h"
 
@@ -24,22 +24,11 @@ enum {
     ROOT_FRAMES_MAX = 3
 };
 
-static int find_living(void *context, pid_t tid)
-{
-    struct inject_process *process = context;
-    struct procfs_stat stat;
-    char path[48];
-    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
-    if (procfs_read_stat(process->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat))
-        return 0;
-    process->tid = tid;
-    return 1;
-}
-
 int injectplace_open(pid_t pid, int proc_fd, struct inject_process *ret)
 {
     struct inject_process process = {.pid = pid, .proc_fd = proc_fd};
-    if (procfs_each_thread(proc_fd, find_living, &process) != 1)
+    process.tid = injectthreads_find_living(proc_fd);
+    if (!process.tid)
         return -ESRCH;
     process.images = images_new();
     process.unwinder = unwinder_new(UNWIND_AUTO, DEPTH_MAX);
@@ -103,7 +92,8 @@ static int find_first_stack(struct inject_process *process)
 int injectplace_refresh(struct inject_process *process)
 {
     uint64_t counter = space_counter(process->space);
-    if (space_is_gone(process->space) || procfs_each_thread(process->proc_fd, find_living, process) != 1)
+    process->tid = injectthreads_find_living(process->proc_fd);
+    if (!process->tid || space_is_gone(process->space))
         return -ESRCH;
     if (process->map && counter && counter == process->map_counter)
         return 0;

@@ -82,6 +82,30 @@ static bool read_slices(int proc_fd, pid_t tid, uint64_t *ret)
     return true;
 }
 
+struct living {
+    int proc_fd;
+    pid_t tid;
+};
+
+static int look_for_living(void *context, pid_t tid)
+{
+    struct living *living = context;
+    struct procfs_stat stat;
+    char path[48];
+    snprintf(path, sizeof(path), "task/%d/stat", (int)tid);
+    if (procfs_read_stat(living->proc_fd, path, &stat) < 0 || procfs_stat_is_ending(&stat))
+        return 0;
+    living->tid = tid;
+    return 1;
+}
+
+pid_t injectthreads_find_living(int proc_fd)
+{
+    struct living living = {.proc_fd = proc_fd};
+    procfs_each_thread(proc_fd, look_for_living, &living);
+    return living.tid;
+}
+
 static struct injectthreads_note *note_of(struct injectthreads *threads, pid_t tid)
 {
     return &threads->notes[(unsigned)tid % INJECTTHREADS_NOTES];

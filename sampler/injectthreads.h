@@ -32,6 +32,9 @@ struct injectthreads {
  */
 size_t injectthreads_choose(struct injectthreads *threads, int proc_fd, pid_t *ret_tids);
 
+/* A thread that lives, the main thread if that does: through it the process's memory and files are seen. 0: none. */
+pid_t injectthreads_find_living(int proc_fd);
+
 /* It was held, and is at no good place. */
 void injectthreads_note(struct injectthreads *threads, int proc_fd, pid_t tid);
 

@@ -4,6 +4,7 @@
  *   spin       spins (injectee_asm.S) until SIGTERM
  *   longjmp    the same, thrown out of it by a signal handler 1000 times a second
  *   malloc, dl THREADS threads, and the main one, do nothing else until SIGTERM
+ *   alone      the main thread ends at once, another one spins
  *   join       the main thread waits for one that spins
  *   read, poll, ppoll, select, epoll, futex, accept, sigwait, nanosleep
  *              waits in that call, without an end but for nanosleep (50 ms again and again), until its standard input
@@ -130,6 +131,19 @@ static void *spin_in_thread(void *argument)
     return NULL;
 }
 
+static void print_end(int good)
+{
+    printf("{\"good\": %d, \"turns\": %llu, \"what\": \"%s\"}\n", good, (unsigned long long)injectee_turns, what);
+}
+
+static void *spin_alone(void *argument)
+{
+    (void)argument;
+    int good = spin();
+    print_end(good);
+    exit(!good);
+}
+
 static int in_threads(void *(*work)(void *), long threads)
 {
     pthread_t ids[64];
@@ -254,12 +268,17 @@ int main(int argc, char **argv)
         good = in_threads(allocate, threads);
     else if (strcmp(mode, "dl") == 0)
         good = in_threads(load, threads);
-    else if (strcmp(mode, "join") == 0)
+    else if (strcmp(mode, "alone") == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, spin_alone, NULL) != 0)
+            fail("pthread_create");
+        pthread_exit(NULL);
+    } else if (strcmp(mode, "join") == 0)
         good = in_threads(spin_in_thread, 1);
     else
         good = wait_in(mode);
     if (strcmp(mode, "sigwait") != 0)
         good &= is_thread_as_it_was();
-    printf("{\"good\": %d, \"turns\": %llu, \"what\": \"%s\"}\n", good, (unsigned long long)injectee_turns, what);
+    print_end(good);
     return good ? 0 : 1;
 }

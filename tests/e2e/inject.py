@@ -99,7 +99,7 @@ class Inject(harness.Case):
             self.assert_good(target)
 
     def test_busy_places(self):
-        for arguments in (("longjmp",), ("malloc", 0), ("malloc", 3), ("join",)):
+        for arguments in (("longjmp",), ("malloc", 0), ("malloc", 3), ("join",), ("alone",)):
             with self.subTest(arguments), Injectee(*arguments) as target:
                 for _ in range(5):
                     self.assert_value(inject(target.pid), 42)
