@@ -149,7 +149,7 @@ class Inject(harness.Case):
     def test_killed_at_any_of_its_calls(self):
         """callkiller kills the injector at each stop of the system calls that it traces with. (Not with epoll_wait: killed before it
         has hidden that a stop ends that call with EINTR, nobody can.)"""
-        for mode, step in (("spin", 5), ("poll", 7), ("nanosleep", 17), ("join", 17)):
+        for mode, step in (("spin", 7), ("poll", 13), ("nanosleep", 29), ("join", 29)):
             with self.subTest(mode), Injectee(mode) as target:
                 self.asleep(target)
                 number, killed = 0, 1
