@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -194,23 +195,29 @@ int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, str
 {
     struct strbuf library = {0};
     struct helperlink *link = new_link(options);
-    int64_t result = 0;
+    struct inject_result result = {0};
     int error = link ? helperlink_find_library(&library) : -ENOMEM;
     if (error) {
         strbuf_addf(ret_why, "cannot find %s: %s", HELPER_LIBRARY, strerror(-error));
     } else {
         uint64_t argument = helper_argument(options->rate_hz, (unsigned)link->signal, timer_of(options),
                                             options->unwind != UNWIND_DWARF, options->helper_loads, link->cookie);
-        error = inject_call(pid, proc_fd, library.data, HELPER_FUNCTION, argument, INJECT_TIMEOUT_NS, &result, ret_why);
-        if (!error && result < 0) {
-            error = (int)result;
-            strbuf_addf(ret_why, "cannot begin in %d: %s", (int)pid,
-                        result == -EBUSY ? "another sampler's helper is at work there" : strerror(-error));
+        struct inject_request request = {.pid = pid,
+                                         .proc_fd = proc_fd,
+                                         .library_path = library.data,
+                                         .function = HELPER_FUNCTION,
+                                         .argument = argument,
+                                         .timeout_ns = INJECT_TIMEOUT_NS};
+        error = inject_call(&request, &result, ret_why);
+        if (!error && (result.value < 0 || result.value > INT_MAX)) {
+            error = result.value < 0 && result.value > -4096 ? (int)result.value : -EINVAL;
+            strbuf_addf(ret_why, "the helper cannot begin in %d: %s", (int)pid,
+                        error == -EBUSY ? "another sampler's is at work there" : strerror(-error));
         }
     }
     strbuf_deinit(&library);
     if (!error) {
-        error = open_memory(link, proc_fd, result);
+        error = open_memory(link, proc_fd, result.value);
         if (error)
             strbuf_addf(ret_why, "cannot share memory with %d: %s", (int)pid, strerror(-error));
     }

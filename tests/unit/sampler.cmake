@@ -32,3 +32,4 @@ unit_test(remap USES sampler_core symbolize unwind common DEPENDS ${fixtures} DE
 unit_test(helperring USES sampler_core helper_layout common pthread SOURCES ${CMAKE_SOURCE_DIR}/helper/ring.c)
 unit_test(helperrules USES sampler_core helper_layout unwind common)
 unit_test(helperpreload USES sampler_core common)
+unit_test(inject USES sampler_core)

@@ -45,6 +45,7 @@ endforeach()
 
 set(fixture_define FIXTURES="${fixture_dir}")
 unit_test(dynamic USES symbolize common)
+unit_test(dynsym USES symbolize common)
 unit_test(image USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(symtab USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(symbolize USES symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
