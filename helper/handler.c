@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 enum {
-    HANDLER_STACK_BYTES = 2560, /* of walk, frames and calls */
+    HANDLER_STACK_BYTES = 3072, /* of walk, frames and calls */
     MARGIN_BYTES = 256,
     RED_ZONE_BYTES = 128,
     /* Signals come so late by the kernel's own ticks: 10 ms at CONFIG_HZ=100, twice. */

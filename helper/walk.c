@@ -12,10 +12,14 @@ static bool load(struct walk *walk, uint64_t avma, uint64_t *ret_value)
         return safe_load(SAFELOAD_INSTRUCTION, avma, ret_value);
     uint64_t off = avma - walk->window_avma;
     if (walk->window_size < WORD_BYTES || off > walk->window_size - WORD_BYTES) {
-        walk->window_avma = avma;
-        walk->window_size = safe_copy(SAFELOAD_CALL, walk->window, avma, sizeof(walk->window));
-        off = 0;
-        if (walk->window_size < WORD_BYTES)
+        /* What is saved lies between the stack pointer and the return address: all of it is wanted, and what is above.
+         */
+        uint64_t sp = walk->registers.value[REGISTER_RSP];
+        bool is_near = avma >= sp && avma - sp <= sizeof(walk->window) / 2;
+        walk->window_avma = is_near ? sp : avma;
+        walk->window_size = safe_copy(SAFELOAD_CALL, walk->window, walk->window_avma, sizeof(walk->window));
+        off = avma - walk->window_avma;
+        if (walk->window_size < WORD_BYTES || off > walk->window_size - WORD_BYTES)
             return false;
     }
     __builtin_memcpy(ret_value, walk->window + off, WORD_BYTES);

@@ -10,7 +10,7 @@
 #include "helper/layout.h"
 #include "helper/safeload.h"
 
-enum { WALK_WINDOW_BYTES = 512 };
+enum { WALK_WINDOW_BYTES = 1024 };
 
 struct walk {
     const struct helper_shared *shared;
