@@ -375,6 +375,11 @@ uint64_t capture_samples_now(const struct capture *capture)
     return capture->samples_now;
 }
 
+const char *capture_why_no_helper(const struct capture *capture)
+{
+    return capture->options->helper ? helped_why_missing(&capture->helped) : NULL;
+}
+
 const struct capture_result *capture_result(const struct capture *capture)
 {
     return &capture->result;

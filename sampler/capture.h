@@ -89,6 +89,8 @@ void capture_resume(struct capture *capture);
 uint64_t capture_threads_now(const struct capture *capture);
 uint64_t capture_samples_now(const struct capture *capture);
 
+/* With --helper, why a program that exec has made has none; NULL: all have. After capture_join. */
+const char *capture_why_no_helper(const struct capture *capture);
 const struct capture_result *capture_result(const struct capture *capture);            /* after capture_join */
 struct space *const *capture_spaces(const struct capture *capture, size_t *ret_count); /* after capture_join */
 void capture_free(struct capture *capture); /* spaces included: after pipeline_stop */

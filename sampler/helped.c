@@ -20,6 +20,14 @@
 
 #define FILTER_PERIOD_NS (20 * NS_PER_MS)
 
+/* Into a program that has just begun, by exec in the place of another, a helper is put as into any that runs: not yet
+ * while the dynamic linker is at work. */
+enum { INJECT_TRIES = 6 };
+#define READY_NS          NS_PER_SEC /* a preloaded one has begun by then */
+#define INJECT_FIRST_NS   (30 * NS_PER_MS)
+#define INJECT_AGAIN_NS   (500 * NS_PER_MS)
+#define INJECT_TIMEOUT_NS (250 * NS_PER_MS)
+
 static struct helped_process *find_helped(struct helped *helped, const struct process *process)
 {
     for (size_t i = 0; i < helped->process_count; i++)
@@ -271,7 +279,7 @@ static void drain(struct helped *helped, struct helped_process *target)
 {
     struct helper_event event;
     const uint8_t *bytes;
-    while (helperlink_next(target->link, &event, &bytes))
+    while (target->link && helperlink_next(target->link, &event, &bytes))
         handle_event(helped, target, &event, bytes);
 }
 
@@ -298,6 +306,63 @@ static const struct thread *any_thread(const struct process *process)
     return process->thread_count ? process->threads[0] : NULL;
 }
 
+/* The process is another program now, by exec. */
+static void lose_helper(struct helped *helped, struct helped_process *target)
+{
+    target->past.execs++;
+    target->tries = 0;
+    target->try_ns = helped->now_ns + INJECT_FIRST_NS;
+    if (!target->link)
+        return;
+    drain(helped, target);
+    struct helper_counters counters = helperlink_counters(target->link);
+    helper_counters_add(&target->past, &counters);
+    target->link = NULL;
+    for (size_t i = 0; i < target->process->thread_count; i++) {
+        struct thread *thread = target->process->threads[i];
+        thread->helper_tid = 0;
+        thread->helper_seen_ns = 0;
+        thread->is_armed = false;
+    }
+}
+
+static void try_again(struct helped *helped, struct helped_process *target)
+{
+    struct helperlink *link;
+    struct strbuf why = {0};
+    target->try_ns = ++target->tries < INJECT_TRIES ? helped->now_ns + INJECT_AGAIN_NS : 0;
+    int error = array_room(&target->own, &target->own_capacity, target->own_count + 1);
+    if (!error)
+        error = helperlink_inject(helped->options, target->process->pid, target->process->proc_fd, INJECT_TIMEOUT_NS,
+                                  &link, &why);
+    strbuf_deinit(&target->why_not);
+    target->why_not = why;
+    if (error)
+        return;
+    target->own[target->own_count++] = link;
+    target->link = link;
+    target->try_ns = 0;
+    target->is_checked = true;
+    helperlink_set_map(link, target->process->map);
+}
+
+/* A program that was launched may have become another one before we looked for the first time; or no helper has come.
+ */
+static void check_helper(struct helped *helped, struct helped_process *target)
+{
+    bool is_ready;
+    if (!target->link || target->is_checked || !target->process->map)
+        return;
+    if (!target->began_ns)
+        target->began_ns = helped->now_ns;
+    int error = helperlink_state(target->link, &is_ready);
+    if (!error && !is_ready && helped->now_ns - target->began_ns < READY_NS)
+        return;
+    target->is_checked = true;
+    if (error || !helperlink_is_mapped(target->link, target->process->proc_fd))
+        lose_helper(helped, target);
+}
+
 /* Space and maps of the process as they are now. */
 static void refresh(struct helped *helped, struct helped_process *target)
 {
@@ -309,11 +374,9 @@ static void refresh(struct helped *helped, struct helped_process *target)
     if (thread->tid == process->pid)
         memcpy(target->comm, stat.comm, sizeof(target->comm));
     if (process->space && stat.image_hash != process->image_hash)
-        target->had_exec = true;
-    if (target->had_exec)
-        return;
+        lose_helper(helped, target);
     sampling_refresh(helped->sampling, thread, stat.image_hash, helped->now_ns);
-    if (process->map)
+    if (process->map && target->link)
         helperlink_set_map(target->link, process->map);
 }
 
@@ -322,10 +385,16 @@ void helped_begin_tick(struct helped *helped, uint64_t now_ns)
     helped->now_ns = now_ns;
     for (size_t i = 0; i < helped->process_count; i++) {
         struct helped_process *target = &helped->processes[i];
-        helperlink_beat(target->link, now_ns);
+        if (target->link)
+            helperlink_beat(target->link, now_ns);
         if (!target->process)
             continue;
         refresh(helped, target);
+        check_helper(helped, target);
+        if (target->try_ns && now_ns >= target->try_ns && target->process->map)
+            try_again(helped, target);
+        if (!target->link)
+            continue;
         drain(helped, target);
         look_for_filter(helped, target);
     }
@@ -375,12 +444,12 @@ void helped_take(struct helped *helped, const struct choice *choices, size_t cou
 {
     for (size_t i = 0; i < helped->process_count; i++) {
         struct helped_process *target = &helped->processes[i];
-        for (size_t j = 0; target->process && j < target->process->thread_count; j++)
+        for (size_t j = 0; target->process && target->link && j < target->process->thread_count; j++)
             want_thread(helped, target, target->process->threads[j]);
     }
     for (size_t i = 0; i < count && helped->options->mode == MODE_WALL; i++) {
         struct helped_process *target = find_helped(helped, choices[i].thread->process);
-        if (target && !target->had_exec)
+        if (target && target->link)
             ask_thread(helped, target, &choices[i]);
     }
 }
@@ -391,7 +460,7 @@ void helped_end_thread(struct helped *helped, struct thread *thread)
     if (!target)
         return;
     drain(helped, target);
-    if (thread->helper_tid)
+    if (thread->helper_tid && target->link)
         helperlink_end_thread(target->link, thread->helper_slot, thread->helper_tid);
 }
 
@@ -428,10 +497,29 @@ int helped_init(struct helped *helped, const struct capture_target *targets, siz
     return 0;
 }
 
+static void deinit_process(struct helped_process *target)
+{
+    for (size_t i = 0; i < target->own_count; i++)
+        helperlink_free(target->own[i]);
+    free(target->own);
+    strbuf_deinit(&target->why_not);
+    thread_shared_unref(target->unseen);
+}
+
+const char *helped_why_missing(const struct helped *helped)
+{
+    for (size_t i = 0; i < helped->process_count; i++) {
+        const struct helped_process *target = &helped->processes[i];
+        if (!target->link)
+            return target->why_not.data ? target->why_not.data : "it had too little time";
+    }
+    return NULL;
+}
+
 void helped_deinit(struct helped *helped)
 {
     for (size_t i = 0; i < helped->process_count; i++)
-        thread_shared_unref(helped->processes[i].unseen);
+        deinit_process(&helped->processes[i]);
     free(helped->processes);
     for (size_t i = 0; i < HELPED_PARTS; i++)
         free(helped->parts[i].frames);
@@ -442,10 +530,9 @@ void helped_finish(struct helped *helped)
 {
     for (size_t i = 0; i < helped->process_count; i++) {
         struct helped_process *target = &helped->processes[i];
-        if (!target->process)
+        if (!target->process || !target->link)
             continue;
-        if (!target->had_exec)
-            helperlink_withdraw(target->link);
+        helperlink_withdraw(target->link);
         drain(helped, target);
     }
 }
@@ -463,9 +550,14 @@ struct helper_counters helped_counters(const struct helped *helped)
 {
     struct helper_counters sum = {0};
     for (size_t i = 0; i < helped->process_count; i++) {
-        struct helper_counters counters = helperlink_counters(helped->processes[i].link);
-        helper_counters_add(&sum, &counters);
-        sum.execs += helped->processes[i].had_exec;
+        const struct helped_process *target = &helped->processes[i];
+        helper_counters_add(&sum, &target->past);
+        if (target->link) {
+            struct helper_counters counters = helperlink_counters(target->link);
+            helper_counters_add(&sum, &counters);
+        } else {
+            sum.missing++;
+        }
     }
     sum.lost += helped->parts_lost;
     return sum;

@@ -31,7 +31,15 @@ enum { HELPED_PARTS = 64 };
 
 /* A process with a helper, and what became of it. */
 struct helped_process {
-    struct helperlink *link; /* borrowed */
+    struct helperlink *link; /* NULL: there is none just now */
+    struct helperlink **own; /* owned: those that were made after an exec */
+    size_t own_count, own_capacity;
+    struct helper_counters past; /* of links that are over */
+    bool is_checked;             /* it is in the program that we look at, or is not */
+    uint64_t began_ns;
+    unsigned tries;          /* to put a helper into the program that exec has made of it */
+    uint64_t try_ns;         /* when the next one is due; 0: none is */
+    struct strbuf why_not;   /* of the last try */
     struct process *process; /* NULL: it has ended, or is another program now */
     /* Threads that were gone before they were seen, all as one: their samples are under the process's name. */
     struct thread_shared *unseen; /* owned reference; NULL: none so far */
@@ -40,7 +48,6 @@ struct helped_process {
     bool has_own_tids; /* its threads have other numbers in its own pid namespace */
     bool has_filter;   /* a seccomp filter, as far as was looked */
     uint64_t filter_read_ns;
-    bool had_exec; /* and went away with that */
 };
 
 struct helped {
@@ -79,6 +86,9 @@ void helped_finish(struct helped *helped);
 
 /* CPU time of threads that were never seen, as far as it was sampled. */
 void helped_account(const struct helped *helped, struct account *account);
+
+/* A process that has lost its helper by exec, and why there is no other; NULL: none. Valid until helped_deinit. */
+const char *helped_why_missing(const struct helped *helped);
 
 /* Of all. */
 struct helper_counters helped_counters(const struct helped *helped);

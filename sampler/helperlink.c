@@ -6,6 +6,7 @@
 #include "sampler/helpercost.h"
 #include "sampler/helperrules.h"
 #include "sampler/inject.h"
+#include "sampler/maps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +25,10 @@
 /* The sampler is taken for dead when it was not heard of for so long. */
 #define PATIENCE_NS (5 * NS_PER_SEC)
 
-/* To load a library takes some milliseconds; a busy machine or a program that is deep in its allocator more. */
-#define INJECT_TIMEOUT_NS (5 * NS_PER_SEC)
-
 /* A busy thread comes by within a period and a scheduler tick. Who does not come by does nothing. */
 #define WITHDRAW_TIMEOUT_NS (200 * NS_PER_MS)
 
+enum { MAPS_LIMIT_BYTES = 64 << 20 };
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 struct helperlink {
@@ -190,8 +189,8 @@ static int open_memory(struct helperlink *link, int proc_fd, int64_t number)
     return link->fd < 0 ? -errno : map_memory(link);
 }
 
-int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, struct helperlink **ret_link,
-                      struct strbuf *ret_why)
+int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, uint64_t timeout_ns,
+                      struct helperlink **ret_link, struct strbuf *ret_why)
 {
     struct strbuf library = {0};
     struct helperlink *link = new_link(options);
@@ -207,7 +206,7 @@ int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, str
                                          .library_path = library.data,
                                          .function = HELPER_FUNCTION,
                                          .argument = argument,
-                                         .timeout_ns = INJECT_TIMEOUT_NS};
+                                         .timeout_ns = timeout_ns};
         error = inject_call(&request, &result, ret_why);
         if (!error && (result.value < 0 || result.value > INT_MAX)) {
             error = result.value < 0 && result.value > -4096 ? (int)result.value : -EINVAL;
@@ -260,6 +259,25 @@ int helperlink_state(const struct helperlink *link, bool *ret_is_ready)
     *ret_is_ready = atomic_load(&link->shared->report.is_ready) != 0;
     int error = atomic_load(&link->shared->report.error);
     return error < 0 && error > -4096 ? error : 0;
+}
+
+bool helperlink_is_mapped(const struct helperlink *link, int proc_fd)
+{
+    struct stat st;
+    char *text = NULL;
+    struct mapping *list = NULL;
+    size_t size;
+    size_t count = 0;
+    bool is_mapped = false;
+    autoclose int fd = openat(proc_fd, "maps", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(link->fd, &st) < 0 || fileio_read_all(fd, MAPS_LIMIT_BYTES, &text, &size) < 0)
+        return false;
+    if (mappings_parse(text, size, &list, &count) == 0)
+        for (size_t i = 0; i < count && !is_mapped; i++)
+            is_mapped = list[i].inode == st.st_ino && list[i].dev == st.st_dev;
+    free(list);
+    free(text);
+    return is_mapped;
 }
 
 void helperlink_must_not_call(struct helperlink *link)
@@ -439,6 +457,8 @@ void helper_counters_add(struct helper_counters *sum, const struct helper_counte
     sum->timers += more->timers;
     sum->timers_failed += more->timers_failed;
     sum->resets += more->resets;
+    sum->execs += more->execs;
+    sum->missing += more->missing;
     histogram_merge(&sum->handler_ns, &more->handler_ns);
     if (more->delivery_ns > sum->delivery_ns)
         sum->delivery_ns = more->delivery_ns;

@@ -7,6 +7,7 @@
 #ifndef SAMPLER_HELPERLINK_H
 #define SAMPLER_HELPERLINK_H
 
+#include "common/clock.h"
 #include "common/histogram.h"
 #include "common/strbuf.h"
 #include "sampler/helperring.h"
@@ -34,8 +35,9 @@ struct helper_counters {
     uint64_t eintr;
     uint64_t timers;
     uint64_t timers_failed;
-    uint64_t execs;  /* helpers that went away with their program */
-    uint64_t resets; /* of the ring, for nonsense in it */
+    uint64_t execs;   /* times that the program became another one, and the helper went away with the first */
+    uint64_t missing; /* of these, into the next one none could be put */
+    uint64_t resets;  /* of the ring, for nonsense in it */
     struct histogram handler_ns;
     uint64_t delivery_ns; /* what the kernel takes to call a handler and to come back, about */
 };
@@ -53,8 +55,11 @@ void helperlink_path(const struct helperlink *link, struct strbuf *ret_path);
  * Puts the helper into a running process. 0, or a negative errno with one line in `ret_why`; then the target is as it
  * was.
  */
-int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, struct helperlink **ret_link,
-                      struct strbuf *ret_why);
+int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, uint64_t timeout_ns,
+                      struct helperlink **ret_link, struct strbuf *ret_why);
+
+/* To load a library takes some milliseconds; a busy machine or a program that is deep in its allocator more. */
+#define HELPERLINK_INJECT_TIMEOUT_NS (5 * NS_PER_SEC)
 
 /* Asks it to withdraw, which it does when it next gets a signal; waits for that, but not long. */
 void helperlink_withdraw(struct helperlink *link);
@@ -62,6 +67,9 @@ void helperlink_free(struct helperlink *link);
 
 /* Is the helper at work? A negative errno: it could not begin. */
 int helperlink_state(const struct helperlink *link, bool *ret_is_ready);
+
+/* Is the memory mapped in that process? One read of its maps; false also when they cannot be read. */
+bool helperlink_is_mapped(const struct helperlink *link, int proc_fd);
 
 /* The process has a seccomp filter now: its handlers make no system call from now on. */
 void helperlink_must_not_call(struct helperlink *link);

@@ -161,7 +161,8 @@ static int inject_all(struct session *session)
         const struct attached *attached = &session->attached[i];
         struct helperlink *link = NULL;
         struct strbuf why = {0};
-        int error = helperlink_inject(session->options, attached->pid, attached->proc_fd, &link, &why);
+        int error = helperlink_inject(session->options, attached->pid, attached->proc_fd, HELPERLINK_INJECT_TIMEOUT_NS,
+                                      &link, &why);
         if (error)
             tell(session, "%s", why.data ? why.data : strerror(-error));
         strbuf_deinit(&why);
@@ -558,6 +559,14 @@ static void tell_failures(const struct session *session)
         tell(session, "warning: no sample has a stack (%s)", failure_name(most));
 }
 
+static void tell_missing_helper(const struct session *session)
+{
+    const char *why = capture_why_no_helper(session->capture);
+    if (why)
+        tell(session, "warning: the program became another one (exec), and the helper could not be put into that: %s",
+             why);
+}
+
 static int finish_profile(struct session *session)
 {
     size_t space_count;
@@ -569,6 +578,7 @@ static int finish_profile(struct session *session)
     saved = finish_stop_log(session) && saved;
     if (!nothing)
         tell_failures(session);
+    tell_missing_helper(session);
     int status = nothing || !saved ? STATUS_TROUBLE : 0;
     int error = nothing ? 0 : write_profile(session);
     if (error) {

@@ -120,6 +120,7 @@ static void add_helper(const struct helper_counters *helper, struct strbuf *text
     add_part(text, "timers_failed", helper->timers_failed, &first);
     add_part(text, "resets", helper->resets, &first);
     add_part(text, "execs", helper->execs, &first);
+    add_part(text, "missing", helper->missing, &first);
     strbuf_adds(text, ",\n    \"handler_ns\": {");
     first = true;
     add_part(text, "p50", histogram_percentile(handler_ns, 50), &first);
@@ -323,8 +324,6 @@ static void add_helper_line(const struct helper_counters *helper, struct strbuf 
     if (helper->timers_failed)
         strbuf_addf(text, "%llu threads have no timer: there are no more (ulimit -i)\n",
                     (unsigned long long)helper->timers_failed);
-    if (helper->execs)
-        strbuf_adds(text, "the program was replaced by another one (exec), and the helper went with it\n");
 }
 
 void stats_summary(const struct stats *stats, struct strbuf *ret_text)

@@ -145,6 +145,20 @@ class World(Helper):
         self.assertGreater(stats["helper"]["samples"], 100)
 
 
+class Exec(Helper):
+    def test_wrapper(self):
+        """The program that was launched becomes another one: the helper is put into that, too."""
+        script = self.write("wrapper", b"#!/bin/sh\nexec \"$@\"\n", 0o755)
+        profile, stats, _ = self.launch(["--helper", "-r", 499], [script, program("chain_nofp"), "2"])
+        self.assertEqual((stats["helper"]["execs"], stats["helper"]["missing"]), (1, 0), stats)
+        self.assertGreater(profile.leaf("leaf_spin"), 200, profile)
+
+    def test_into_what_cannot_have_it(self):
+        run = harness.run("--helper", "-o", self.path("profile"), "--", "/bin/sh", "-c", f"exec {program('chain_static')} 1")
+        self.assertEqual(run.status, 0, run)
+        self.assertIn("static", run.err)
+
+
 class Refused(Helper):
     """Where the helper cannot be, the program runs as ever, and the reason is told."""
 
