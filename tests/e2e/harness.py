@@ -212,9 +212,11 @@ class Sampler:
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         self.start = time.monotonic()
         arguments = [str(argument) for argument in arguments]
-        if "-p" in arguments or "--" in arguments:
+        if arguments[:1] == ["compare"]:
+            arguments[1:1] = ["--bpf", BPF]
+        elif "-p" in arguments or "--" in arguments:
             arguments = ["--bpf", BPF, *arguments]
-        if EVENTS and arguments[:1] != ["report"]:
+        if EVENTS and arguments[:1] not in (["report"], ["compare"]):
             arguments = ["--events", EVENTS, *arguments]
         self.process = subprocess.Popen([SAMPLER, *arguments], **options)
         self.pid = self.process.pid
