@@ -5,10 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_MAX = 1000, ROUNDS_MIN = 100 };
+enum { ROUNDS_MAX = 500, ROUNDS_MIN = 100, HALVINGS = 8 };
 
 /* Steps that all rounds of one kind may take together; with very many stacks there are fewer rounds. */
-#define STEPS_MAX 2e8
+#define STEPS_MAX 2e6
+
+/* With more stacks than this intervals would take minutes; what chance makes is computed all the same. */
+enum { INTERVAL_STACKS_MAX = 50000 };
+
+/* As much farther apart than what was seen as is tried. */
+#define STRETCH_MAX 16
 
 /* The level of intervals and verdicts. */
 #define TAIL  0.025
@@ -21,6 +27,10 @@ struct work {
     struct rng *rng;
     double *pooled_a; /* what was seen */
     double *pooled_b;
+    double total_a;
+    double total_b;
+    double *aim_a; /* shares that rounds are drawn around */
+    double *aim_b;
     double *x; /* of a round */
     double *y;
     double *distances; /* of the rounds */
@@ -92,37 +102,52 @@ double distance_poisson(struct rng *rng, double mean)
 
 /* ---- rounds: each makes x and y ---- */
 
+/*
+ * Aims at profiles that differ as those that were seen do, but `stretch` times as much: at 0 both are what the two have
+ * together, at 1 what was seen. Returns how far apart they are.
+ */
+static double aim(struct work *work, double stretch)
+{
+    for (size_t i = 0; i < work->stack_count; i++) {
+        double same = (work->pooled_a[i] + work->pooled_b[i]) / (work->total_a + work->total_b);
+        work->aim_a[i] = fmax(0, same + stretch * (work->pooled_a[i] / work->total_a - same));
+        work->aim_b[i] = fmax(0, same + stretch * (work->pooled_b[i] / work->total_b - same));
+    }
+    double total_a = sum(work->aim_a, work->stack_count);
+    double total_b = sum(work->aim_b, work->stack_count);
+    for (size_t i = 0; i < work->stack_count; i++) {
+        work->aim_a[i] /= total_a;
+        work->aim_b[i] /= total_b;
+    }
+    return distance_tvd(work->aim_a, work->aim_b, work->stack_count);
+}
+
 static void draw_samples(struct work *work)
 {
     for (size_t i = 0; i < work->stack_count; i++) {
-        work->x[i] = distance_poisson(work->rng, work->pooled_a[i]);
-        work->y[i] = distance_poisson(work->rng, work->pooled_b[i]);
+        work->x[i] = distance_poisson(work->rng, work->aim_a[i] * work->total_a);
+        work->y[i] = distance_poisson(work->rng, work->aim_b[i] * work->total_b);
     }
 }
 
-/* Both sides from what they have together. */
-static void draw_same(struct work *work)
-{
-    double total_a = sum(work->pooled_a, work->stack_count);
-    double total_b = sum(work->pooled_b, work->stack_count);
-    for (size_t i = 0; i < work->stack_count; i++) {
-        double share = (work->pooled_a[i] + work->pooled_b[i]) / (total_a + total_b);
-        work->x[i] = distance_poisson(work->rng, share * total_a);
-        work->y[i] = distance_poisson(work->rng, share * total_b);
-    }
-}
-
-static void draw_windows_of(struct work *work, const struct windowset *set, double *counts)
+/* By how much windows of a side differ from the side, around the aim. Few windows lie closer to their own mean than to
+ * the true one. */
+static void draw_windows_of(struct work *work, const struct windowset *set, const double *pooled, double pooled_total,
+                            const double *aimed, double *counts)
 {
     memset(counts, 0, work->stack_count * sizeof(*counts));
     for (size_t i = 0; i < set->count; i++)
         add_window(set->windows[rng_below(work->rng, set->count)], work->stack_count, counts);
+    double total = sum(counts, work->stack_count);
+    double wider = sqrt((double)set->count / (double)(set->count - 1));
+    for (size_t i = 0; i < work->stack_count; i++)
+        counts[i] = fmax(0, total * aimed[i] + wider * (counts[i] - total * pooled[i] / pooled_total));
 }
 
 static void draw_windows(struct work *work)
 {
-    draw_windows_of(work, work->a, work->x);
-    draw_windows_of(work, work->b, work->y);
+    draw_windows_of(work, work->a, work->pooled_a, work->total_a, work->aim_a, work->x);
+    draw_windows_of(work, work->b, work->pooled_b, work->total_b, work->aim_b, work->y);
 }
 
 /* Windows dealt out anew: of those that are left, each has the same chance to go to the side of `a`. */
@@ -179,22 +204,61 @@ static struct chance chance_of(struct work *work, double tvd, void (*draw)(struc
                            .p = (double)reached / (double)(count + 1)};
 }
 
-/*
- * The basic bootstrap: a round lies as far from what was seen as that lies from the truth. Near 0 that does not hold (a
- * distance cannot be less), so there the test for chance decides.
- */
-static struct interval interval_of(struct work *work, double tvd, double p, void (*draw)(struct work *work))
+/* The part of the rounds whose distance is at least, or at most, what was seen. The same random numbers for each
+ * stretch, so that this grows, or falls, with it. */
+static double part_beyond(struct work *work, double stretch, double tvd, bool at_least, void (*draw)(struct work *work))
 {
+    struct rng kept = *work->rng;
+    size_t beyond = 0;
+    aim(work, stretch);
     size_t count = run_rounds(work, draw);
-    if (count == 0)
-        return (struct interval){NAN, NAN};
-    double low = 2 * tvd - quantile(work->distances, count, 1 - TAIL);
-    double high = 2 * tvd - quantile(work->distances, count, TAIL);
-    if (!(p <= LEVEL)) {
-        low = 0;
-        high = fmax(high, tvd);
+    for (size_t i = 0; i < count; i++)
+        beyond += at_least ? work->distances[i] >= tvd - 1e-12 : work->distances[i] <= tvd + 1e-12;
+    *work->rng = kept;
+    return count ? (double)beyond / (double)count : 1;
+}
+
+/* Between stretches of which the first says too little and the second enough. */
+static double halve(struct work *work, double low, double high, double tvd, bool at_least,
+                    void (*draw)(struct work *work))
+{
+    for (int i = 0; i < HALVINGS; i++) {
+        double middle = (low + high) / 2;
+        bool beyond = part_beyond(work, middle, tvd, at_least, draw) > TAIL;
+        if (beyond == at_least)
+            high = middle;
+        else
+            low = middle;
     }
-    return (struct interval){.low = fmax(low, 0), .high = fmin(fmax(high, 0), 1)};
+    return (low + high) / 2;
+}
+
+/*
+ * The distances of which what was seen is no surprise: from the one that lets 1 round in 40 come so far, to the one
+ * that lets 1 in 40 stay so near. A bootstrap around what was seen would be wrong here: chance only ever adds to a
+ * distance, and most to small ones.
+ */
+static struct interval interval_of(struct work *work, double tvd, struct chance chance, void (*draw)(struct work *work))
+{
+    struct interval interval = {.low = 0, .high = 1};
+    double near = 0;
+    double far = 1;
+    if (work->stack_count > INTERVAL_STACKS_MAX)
+        return (struct interval){NAN, NAN};
+    if (chance.p <= LEVEL && part_beyond(work, 0, tvd, true, draw) <= TAIL)
+        interval.low = aim(work, halve(work, 0, 1, tvd, true, draw));
+    bool is_rare = part_beyond(work, 0, tvd, false, draw) <= TAIL;
+    while (!is_rare && far < STRETCH_MAX && part_beyond(work, far, tvd, false, draw) > TAIL) {
+        near = far;
+        far *= 2;
+    }
+    /* Nearer than equal ones mostly are, or next to nothing was seen that could be stretched: what chance may hide. */
+    if (is_rare || far >= STRETCH_MAX)
+        interval.high = fmax(is_rare ? tvd : aim(work, far), chance.p95);
+    else
+        interval.high = aim(work, halve(work, near, far, tvd, false, draw));
+    interval.high = fmin(fmax(interval.high, interval.low), 1);
+    return interval;
 }
 
 /* The least p that dealing out windows can show: the outcome that was seen and, with as many on both sides, its mirror
@@ -230,12 +294,15 @@ static void compute(struct work *work, struct distance *ret_distance)
                                       .chance_windows = {NAN, NAN, NAN}};
     if (isnan(tvd))
         return;
-    ret_distance->chance_samples = chance_of(work, tvd, draw_same);
-    ret_distance->by_samples = interval_of(work, tvd, ret_distance->chance_samples.p, draw_samples);
+    work->total_a = sum(work->pooled_a, work->stack_count);
+    work->total_b = sum(work->pooled_b, work->stack_count);
+    aim(work, 0);
+    ret_distance->chance_samples = chance_of(work, tvd, draw_samples);
+    ret_distance->by_samples = interval_of(work, tvd, ret_distance->chance_samples, draw_samples);
     if (least >= 2)
         ret_distance->chance_windows = chance_of(work, tvd, deal_windows);
     if (least >= 3)
-        ret_distance->by_windows = interval_of(work, tvd, ret_distance->chance_windows.p, draw_windows);
+        ret_distance->by_windows = interval_of(work, tvd, ret_distance->chance_windows, draw_windows);
     judge(work, ret_distance);
 }
 
@@ -246,14 +313,16 @@ int distance_between(const struct windowset *a, const struct windowset *b, size_
     struct work work = {.a = a, .b = b, .stack_count = stack_count, .rng = rng, .rounds = ROUNDS_MAX};
     if (affordable < ROUNDS_MAX)
         work.rounds = affordable < ROUNDS_MIN ? ROUNDS_MIN : (size_t)affordable;
-    double *memory = calloc(4 * (stack_count + 1) + work.rounds, sizeof(*memory));
+    double *memory = calloc(6 * (stack_count + 1) + work.rounds, sizeof(*memory));
     if (!memory)
         return -ENOMEM;
     work.pooled_a = memory;
     work.pooled_b = work.pooled_a + stack_count + 1;
     work.x = work.pooled_b + stack_count + 1;
     work.y = work.x + stack_count + 1;
-    work.distances = work.y + stack_count + 1;
+    work.aim_a = work.y + stack_count + 1;
+    work.aim_b = work.aim_a + stack_count + 1;
+    work.distances = work.aim_b + stack_count + 1;
     compute(&work, ret_distance);
     free(memory);
     return 0;

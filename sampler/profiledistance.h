@@ -47,8 +47,9 @@ enum verdict {
 struct distance {
     double tvd; /* NAN when a side has no samples */
     /*
-     * Of the distance of what was sampled. Bootstrap, corrected for its bias; begins at 0 where p > 0.05. By windows
-     * NAN with fewer than 3 windows on a side.
+     * Of the distance of what was sampled: those distances, in the direction of what was seen, of which that is no
+     * surprise. So what chance adds is not in it, and it may lie below `tvd`; it begins at 0 where p > 0.05. By windows
+     * NAN with fewer than 3 windows on a side; both NAN with more than 50,000 stacks.
      */
     struct interval by_samples;
     struct interval by_windows;

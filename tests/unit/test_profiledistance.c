@@ -129,37 +129,56 @@ static bool covers(struct interval interval, double value)
     return interval.low <= value && value <= interval.high;
 }
 
-/* 95 % of the intervals hold the truth: of 100, 86 or fewer do in less than one case in 1,000. The windows' one is
- * known to be narrow with 6 windows, so only most of it is asked for. */
+struct coverage {
+    int by_samples;
+    int by_windows;
+    int different;
+};
+
+enum { TRIALS = 60 };
+
+static struct coverage cover(uint64_t seed, unsigned samples, double shift)
+{
+    struct rng rng = {.state = seed};
+    struct coverage coverage = {0};
+    for (int trial = 0; trial < TRIALS; trial++) {
+        struct drawn drawn;
+        drawn_init(&drawn, &rng, WINDOWS, samples, shift);
+        struct distance distance = measure(&drawn, &rng);
+        coverage.by_samples += covers(distance.by_samples, shift);
+        coverage.by_windows += covers(distance.by_windows, shift);
+        coverage.different += distance.verdict == VERDICT_DIFFERENT;
+        assert_true(distance.by_samples.high - distance.by_samples.low < 0.3);
+        drawn_deinit(&drawn);
+    }
+    return coverage;
+}
+
+/* 95 % of the intervals hold the truth: of 60, 51 or fewer do in one case of 500. Those by 6 windows a side are known
+ * to be narrow: 45. */
 static void test_intervals_hold_the_truth(void **state)
 {
     (void)state;
-    enum { TRIALS = 100 };
-    struct rng rng = {.state = 17};
-    int by_samples = 0;
-    int by_windows = 0;
-    int different = 0;
-    for (int trial = 0; trial < TRIALS; trial++) {
-        struct drawn drawn;
-        drawn_init(&drawn, &rng, WINDOWS, 300, 0.2);
-        struct distance distance = measure(&drawn, &rng);
-        by_samples += covers(distance.by_samples, 0.2);
-        by_windows += covers(distance.by_windows, 0.2);
-        different += distance.verdict == VERDICT_DIFFERENT;
-        assert_true(distance.by_samples.high - distance.by_samples.low < 0.15);
-        drawn_deinit(&drawn);
-    }
-    assert_true(by_samples > 86);
-    assert_true(by_windows > 75);
-    assert_int_equal(different, TRIALS);
+    struct coverage coverage = cover(17, 300, 0.2);
+    assert_true(coverage.by_samples > 51);
+    assert_true(coverage.by_windows > 45);
+    assert_int_equal(coverage.different, TRIALS);
 }
 
-/* Of equal distributions one in twenty is called different; twelve or more of 100 is less likely than one in 200, and
+/* What is seen of a distance of 0.1 with so few samples lies at 0.17 in the mean: chance's part has to be known. */
+static void test_intervals_without_what_chance_adds(void **state)
+{
+    (void)state;
+    struct coverage coverage = cover(29, 100, 0.1);
+    assert_true(coverage.by_samples > 45);
+    assert_true(coverage.by_windows > 45);
+}
+
+/* Of equal distributions one in twenty is called different; nine or more of 60 is less likely than one in 200, and
  * both tests have to agree. The floor is where such distances lie. */
 static void test_the_same_is_no_more_than_chance(void **state)
 {
     (void)state;
-    enum { TRIALS = 100 };
     struct rng rng = {.state = 5};
     int different = 0;
     int above_floor = 0;
@@ -178,8 +197,8 @@ static void test_the_same_is_no_more_than_chance(void **state)
             assert_near(distance.by_samples.low, 0, 0);
         drawn_deinit(&drawn);
     }
-    assert_true(different < 12);
-    assert_true(above_floor < 14);
+    assert_true(different < 9);
+    assert_true(above_floor < 10);
     assert_near(tvds, floors, 0.1 * floors);
 }
 
@@ -238,6 +257,8 @@ static void test_ends(void **state)
     drawn.sets[1] = drawn.sets[0];
     distance = measure(&drawn, &rng);
     assert_near(distance.tvd, 0, 1e-12);
+    assert_near(distance.by_samples.low, 0, 0);
+    assert_true(distance.by_samples.high > 0.02);
     assert_int_equal(distance.verdict, VERDICT_SAME);
     assert_near(distance.chance_windows.p, 1, 0);
     for (int i = 0; i < WINDOWS; i++) {
@@ -248,7 +269,7 @@ static void test_ends(void **state)
     distance = measure(&drawn, &rng);
     assert_near(distance.tvd, 1, 1e-12);
     assert_int_equal(distance.verdict, VERDICT_DIFFERENT);
-    assert_near(distance.by_samples.low, 1, 1e-9);
+    assert_near(distance.by_samples.low, 1, 0.02);
     assert_near(distance.by_samples.high, 1, 1e-9);
     drawn_deinit(&drawn);
 }
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_hot_stacks),
         cmocka_unit_test(test_poisson_has_its_mean_and_variance),
         cmocka_unit_test(test_intervals_hold_the_truth),
+        cmocka_unit_test(test_intervals_without_what_chance_adds),
         cmocka_unit_test(test_the_same_is_no_more_than_chance),
         cmocka_unit_test(test_what_few_windows_can_tell),
         cmocka_unit_test(test_windows_that_drift),
