@@ -20,7 +20,7 @@ static const struct option long_options[] = {
     {"output", required_argument, NULL, 'o'},
     {"bpf", required_argument, NULL, OPT_BPF},
     {"window", required_argument, NULL, OPT_WINDOW},
-    {"with-perf", no_argument, NULL, OPT_WITH_PERF},
+    {"with-perf", optional_argument, NULL, OPT_WITH_PERF},
     {"work", required_argument, NULL, OPT_WORK},
     {"json", no_argument, NULL, OPT_JSON},
     {"quiet", no_argument, NULL, 'q'},
@@ -44,7 +44,10 @@ static bool take(struct optionparse *parse, int option, const char *value)
         options->compare.work_command = value;
         return true;
     case OPT_WITH_PERF:
+        if (value && strcmp(value, "dwarf") != 0 && strcmp(value, "fp") != 0)
+            return optionparse_wrong(parse->error, "--with-perf", value, "dwarf or fp");
         options->compare.with_perf = true;
+        options->compare.perf_by_fp = value && strcmp(value, "fp") == 0;
         return true;
     case OPT_JSON:
         options->compare.json = true;

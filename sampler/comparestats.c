@@ -13,7 +13,6 @@ static const struct {
     const char *name;
 } places[FIELD_COUNT] = {
     [FIELD_SAMPLES] = {NULL, NULL, "samples"},
-    [FIELD_TICKS] = {NULL, NULL, "ticks"},
     [FIELD_TICKS_MISSED] = {NULL, NULL, "ticks_missed"},
     [FIELD_TRUNCATED] = {NULL, NULL, "samples_truncated"},
     [FIELD_EINTR_HIDDEN] = {NULL, NULL, "eintr_restarted"},
@@ -26,7 +25,6 @@ static const struct {
     [FIELD_INTERRUPTED_MAX] = {"interrupted_ns", NULL, "max"},
     [FIELD_STOPS] = {NULL, NULL, "stops"},
     [FIELD_INTERRUPTED] = {NULL, NULL, "interrupted"},
-    [FIELD_HELPER_SAMPLES] = {"helper", NULL, "samples"},
     [FIELD_HELPER_WALKED] = {"helper", NULL, "walked"},
     [FIELD_HELPER_COPIED] = {"helper", NULL, "copied"},
     [FIELD_HELPER_LOST] = {"helper", NULL, "lost"},
@@ -34,7 +32,6 @@ static const struct {
     [FIELD_HELPER_BLOCKED] = {"helper", NULL, "blocked"},
     [FIELD_HELPER_FAULTS] = {"helper", NULL, "faults"},
     [FIELD_HELPER_EINTR] = {"helper", NULL, "eintr"},
-    [FIELD_HELPER_TIMERS] = {"helper", NULL, "timers"},
     [FIELD_HELPER_TIMERS_FAILED] = {"helper", NULL, "timers_failed"},
     [FIELD_HANDLER_P50] = {"helper", "handler_ns", "p50"},
     [FIELD_HANDLER_P99] = {"helper", "handler_ns", "p99"},

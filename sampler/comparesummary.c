@@ -1,7 +1,7 @@
 #include "sampler/comparesummary.h"
 
+#include "sampler/comparedistance.h"
 #include "sampler/pairedratio.h"
-#include "sampler/perfscript.h"
 
 #include <errno.h>
 #include <math.h>
@@ -52,11 +52,6 @@ struct side {
     double *values; /* room for `count` */
 };
 
-static bool has_result(const struct comparewindow *window, enum comparekind kind)
-{
-    return window->kind == kind && !window->refusal;
-}
-
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a;
@@ -83,7 +78,7 @@ static double field_over(const struct side *side, enum comparefield field, enum 
 {
     size_t known = 0;
     for (size_t i = 0; i < side->count; i++)
-        if (has_result(&side->windows[i], side->kind) && !isnan(side->windows[i].stats.fields[field]))
+        if (comparewindow_has_result(&side->windows[i], side->kind) && !isnan(side->windows[i].stats.fields[field]))
             side->values[known++] = side->windows[i].stats.fields[field];
     return over(side->values, known, how);
 }
@@ -94,7 +89,7 @@ static double mean_of(const struct side *side, double (*get)(const struct compar
     double sum = 0;
     size_t known = 0;
     for (size_t i = 0; i < side->count; i++) {
-        double value = has_result(&side->windows[i], side->kind) ? get(&side->windows[i], context) : NAN;
+        double value = comparewindow_has_result(&side->windows[i], side->kind) ? get(&side->windows[i], context) : NAN;
         if (isnan(value))
             continue;
         sum += value;
@@ -211,7 +206,7 @@ static void add_causes(const struct side *side, struct comparecolumn *column)
 {
     for (size_t i = 0; i < side->count; i++) {
         const struct comparestats *stats = &side->windows[i].stats;
-        if (!has_result(&side->windows[i], side->kind) || !stats->has_failed)
+        if (!comparewindow_has_result(&side->windows[i], side->kind) || !stats->has_failed)
             continue;
         column->stats.has_failed = true;
         for (size_t j = 0; j < stats->cause_count; j++)
@@ -230,7 +225,7 @@ static struct windowset set_of(const struct comparewindow *windows, size_t count
 {
     size_t found = 0;
     for (size_t i = 0; i < count; i++)
-        if (has_result(&windows[i], kind))
+        if (comparewindow_has_result(&windows[i], kind))
             ret_list[found++] = &windows[i].stacks;
     return (struct windowset){.windows = ret_list, .count = found};
 }
@@ -248,7 +243,7 @@ static int add_column(const struct comparerun *run, const struct side *side, enu
         const struct comparewindow *window = &side->windows[i];
         if (window->kind == side->kind && window->refusal)
             column->refusal = window->refusal;
-        if (!has_result(window, side->kind))
+        if (!comparewindow_has_result(window, side->kind))
             continue;
         rows[ROW_WINDOWS]++;
         rows[ROW_SECONDS] += isnan(window->seconds) ? 0 : window->seconds;
@@ -270,88 +265,7 @@ static int add_column(const struct comparerun *run, const struct side *side, enu
     return error ? error : add_depths(run, pooled, column);
 }
 
-/* ---- distances ---- */
-
-static int add_pair(struct comparesummary *summary, enum comparekind a, enum comparekind b,
-                    const struct windowset *sets, size_t stack_count, const double *pooled_a, const double *pooled_b)
-{
-    struct rng rng = {.state = 1}; /* the same windows give the same table */
-    struct comparepair *pair = &summary->pairs[summary->pair_count];
-    *pair = (struct comparepair){.a = a, .b = b};
-    if (sets[0].count == 0 || sets[1].count == 0)
-        return 0;
-    distance_hot(pooled_a, pooled_b, stack_count, HOT_SHARE, &pair->hot, &pair->hot_in_both);
-    int error = distance_between(&sets[0], &sets[1], stack_count, &rng, &pair->distance);
-    if (!error)
-        summary->pair_count++;
-    return error;
-}
-
-/* The windows of outside and perf, told alike. */
-struct alike {
-    struct strings stacks;
-    struct stackcounts *windows; /* owned, as many as there are windows */
-    size_t count;
-    const struct stackcounts **lists[2];
-    struct windowset sets[2];
-    double *pooled[2];
-};
-
-static void alike_deinit(struct alike *alike)
-{
-    for (size_t i = 0; alike->windows && i < alike->count; i++)
-        stackcounts_deinit(&alike->windows[i]);
-    free(alike->windows);
-    strings_deinit(&alike->stacks);
-    for (int i = 0; i < 2; i++) {
-        free(alike->lists[i]);
-        free(alike->pooled[i]);
-    }
-}
-
-static int alike_add(struct alike *alike, const struct comparerun *run, const struct stackcounts *from,
-                     struct stackcounts *to)
-{
-    int error = 0;
-    for (size_t i = 0; i < from->count && !error; i++) {
-        struct strbuf text = {0};
-        perfscript_likewise(strings_get(&run->stacks, from->items[i].stack), &text);
-        error = strbuf_error(&text);
-        if (!error)
-            error = stackcounts_add(to, &alike->stacks, text.data ? text.data : "", from->items[i].count);
-        strbuf_deinit(&text);
-    }
-    return error;
-}
-
-static int alike_make(struct alike *alike, const struct comparerun *run, const struct comparewindow *windows,
-                      size_t count)
-{
-    static const enum comparekind kinds[2] = {COMPARE_OUTSIDE, COMPARE_PERF};
-    alike->count = count;
-    alike->windows = calloc(count + 1, sizeof(*alike->windows));
-    int error = alike->windows ? strings_init(&alike->stacks) : -ENOMEM;
-    for (int side = 0; side < 2 && !error; side++) {
-        alike->lists[side] = calloc(count + 1, sizeof(*alike->lists[side]));
-        if (!alike->lists[side])
-            return -ENOMEM;
-        size_t found = 0;
-        for (size_t i = 0; i < count && !error; i++) {
-            if (!has_result(&windows[i], kinds[side]))
-                continue;
-            error = alike_add(alike, run, &windows[i].stacks, &alike->windows[i]);
-            alike->lists[side][found++] = &alike->windows[i];
-        }
-        alike->sets[side] = (struct windowset){.windows = alike->lists[side], .count = found};
-    }
-    for (int side = 0; side < 2 && !error; side++) {
-        alike->pooled[side] = calloc(alike->stacks.count + 1, sizeof(double));
-        if (!alike->pooled[side])
-            return -ENOMEM;
-        windowset_pool(&alike->sets[side], alike->stacks.count, alike->pooled[side]);
-    }
-    return error;
-}
+/* ---- hottest ---- */
 
 static double total_of(const double *counts, size_t count)
 {
@@ -360,42 +274,6 @@ static double total_of(const double *counts, size_t count)
         total += counts[i];
     return total;
 }
-
-/* perf's share of a stack of ours, which it tells in its own way. */
-static int add_perf_shares(struct comparesummary *summary, struct alike *alike)
-{
-    size_t known = alike->stacks.count;
-    double total = total_of(alike->pooled[1], known);
-    for (size_t i = 0; i < summary->hot_count && total > 0; i++) {
-        struct strbuf text = {0};
-        uint32_t number = 0;
-        perfscript_likewise(summary->hottest[i].stack, &text);
-        int error = strbuf_error(&text);
-        if (!error)
-            error = strings_add(&alike->stacks, text.data, &number);
-        strbuf_deinit(&text);
-        if (error)
-            return error;
-        summary->hottest[i].shares[COMPARE_PERF] = number < known ? alike->pooled[1][number] / total : 0;
-    }
-    return 0;
-}
-
-static int add_perf(struct comparesummary *summary, const struct comparerun *run, const struct comparewindow *windows,
-                    size_t count)
-{
-    struct alike alike = {0};
-    int error = alike_make(&alike, run, windows, count);
-    if (!error)
-        error = add_pair(summary, COMPARE_OUTSIDE, COMPARE_PERF, alike.sets, alike.stacks.count, alike.pooled[0],
-                         alike.pooled[1]);
-    if (!error)
-        error = add_perf_shares(summary, &alike);
-    alike_deinit(&alike);
-    return error;
-}
-
-/* ---- hottest ---- */
 
 static void add_hottest(struct comparesummary *summary, const struct comparerun *run, const double *outside,
                         const double *inside)
@@ -427,24 +305,19 @@ static void add_hottest(struct comparesummary *summary, const struct comparerun 
 static int make(struct comparerun *run, const struct comparewindow *windows, size_t count, double *values,
                 double *const *pooled, const struct stackcounts **lists, struct comparesummary *summary)
 {
-    size_t stack_count = run->stacks.count;
-    struct windowset sets[COMPARE_KINDS];
     int error = 0;
     summary->work = work_source(run, windows, count);
     for (int kind = 0; kind < COMPARE_KINDS && !error; kind++) {
         struct side side = {.windows = windows, .count = count, .kind = (enum comparekind)kind, .values = values};
-        sets[kind] = set_of(windows, count, (enum comparekind)kind, lists + (size_t)kind * count);
-        windowset_pool(&sets[kind], stack_count, pooled[kind]);
+        struct windowset set = set_of(windows, count, (enum comparekind)kind, lists);
+        windowset_pool(&set, run->stacks.count, pooled[kind]);
         error = add_column(run, &side, summary->work, pooled[kind], &summary->columns[kind]);
     }
     if (error)
         return error;
     add_hottest(summary, run, pooled[COMPARE_OUTSIDE], pooled[COMPARE_INSIDE]);
-    error = add_pair(summary, COMPARE_OUTSIDE, COMPARE_INSIDE, sets, stack_count, pooled[COMPARE_OUTSIDE],
-                     pooled[COMPARE_INSIDE]);
-    if (!error && sets[COMPARE_PERF].count)
-        error = add_perf(summary, run, windows, count);
-    return error;
+    error = comparedistance_add(summary, run, windows, count, COMPARE_INSIDE);
+    return error ? error : comparedistance_add(summary, run, windows, count, COMPARE_PERF);
 }
 
 int comparesummary_make(struct comparerun *run, const struct comparewindow *windows, size_t count,
@@ -452,7 +325,7 @@ int comparesummary_make(struct comparerun *run, const struct comparewindow *wind
 {
     size_t stack_count = run->stacks.count;
     double *memory = calloc(count + COMPARE_KINDS * (stack_count + 1), sizeof(*memory));
-    const struct stackcounts **lists = calloc(COMPARE_KINDS * count + 1, sizeof(*lists));
+    const struct stackcounts **lists = calloc(count + 1, sizeof(*lists));
     double *pooled[COMPARE_KINDS];
     int error = -ENOMEM;
     *ret_summary = (struct comparesummary){0};

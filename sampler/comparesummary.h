@@ -65,7 +65,9 @@ struct comparecolumn {
 struct comparepair {
     enum comparekind a;
     enum comparekind b;
-    struct distance distance;
+    struct distance distance; /* of whole stacks */
+    struct distance
+        innermost; /* of threads' names with the innermost functions: who ran, however the stacks were followed */
     size_t hot;
     size_t hot_in_both;
 };

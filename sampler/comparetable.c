@@ -159,28 +159,44 @@ static void add_interval(struct strbuf *text, const char *by, struct interval in
                 100 * chance.p95, chance.p);
 }
 
+static void add_distance(struct strbuf *text, const char *what, const struct distance *distance)
+{
+    strbuf_addf(text, "%s: %.2f %% of the samples are elsewhere: %s\n", what, 100 * distance->tvd,
+                verdicts[distance->verdict]);
+    add_interval(text, "samples", distance->by_samples, distance->chance_samples);
+    add_interval(text, "windows", distance->by_windows, distance->chance_windows);
+}
+
 static void add_pairs(const struct comparetable *table, struct strbuf *text)
 {
     for (size_t i = 0; i < table->summary->pair_count; i++) {
         const struct comparepair *pair = &table->summary->pairs[i];
-        strbuf_addf(text, "\n%s and %s: ", comparekind_name(pair->a), comparekind_name(pair->b));
+        strbuf_addf(text, "\n%s and %s, total variation distance", comparekind_name(pair->a),
+                    comparekind_name(pair->b));
         if (isnan(pair->distance.tvd)) {
-            strbuf_adds(text, "no samples on one side\n");
+            strbuf_adds(text, ": no samples on one side\n");
             continue;
         }
-        strbuf_addf(text, "%.2f %% of the samples are elsewhere (total variation distance): %s\n",
-                    100 * pair->distance.tvd, verdicts[pair->distance.verdict]);
-        add_interval(text, "samples", pair->distance.by_samples, pair->distance.chance_samples);
-        add_interval(text, "windows", pair->distance.by_windows, pair->distance.chance_windows);
-        strbuf_addf(text, "  stacks with 1 %% or more on a side: %zu, of them on both sides: %zu\n", pair->hot,
+        strbuf_adds(text, "\n");
+        add_distance(text, "whole stacks", &pair->distance);
+        strbuf_addf(text, "  with 1 %% or more on a side: %zu, of them on both sides: %zu\n", pair->hot,
                     pair->hot_in_both);
+        add_distance(text, "innermost functions", &pair->innermost);
     }
 }
 
-/* The thread's name and the innermost frames that fit. */
+/* Not in the middle of a character. */
+static size_t cut(const char *text, size_t size)
+{
+    while (size > 0 && ((unsigned char)text[size] & 0xc0) == 0x80)
+        size--;
+    return size;
+}
+
+/* The thread's name and the innermost frames that fit; of a name that is too long its beginning. */
 static void add_stack(struct strbuf *text, const char *stack)
 {
-    enum { WIDTH = 80 };
+    enum { WIDTH = 80, THREAD_WIDTH = 32 };
     size_t size = strlen(stack);
     if (size <= WIDTH) {
         strbuf_adds(text, stack);
@@ -188,9 +204,15 @@ static void add_stack(struct strbuf *text, const char *stack)
     }
     size_t thread = strcspn(stack, ";");
     const char *rest = strchr(stack + size - WIDTH, ';');
-    strbuf_add(text, stack, thread < 32 ? thread : 32);
+    strbuf_add(text, stack, thread <= THREAD_WIDTH ? thread : cut(stack, THREAD_WIDTH));
     strbuf_adds(text, ";...");
-    strbuf_adds(text, rest ? rest : strrchr(stack, ';') ? strrchr(stack, ';') : "");
+    if (!rest)
+        rest = strrchr(stack, ';');
+    if (!rest)
+        return;
+    bool fits = strlen(rest) <= WIDTH;
+    strbuf_add(text, rest, fits ? strlen(rest) : cut(rest, WIDTH));
+    strbuf_adds(text, fits ? "" : "...");
 }
 
 static void add_hottest(const struct comparetable *table, struct strbuf *text)
@@ -273,15 +295,23 @@ static json_t *chance_json(struct interval interval, struct chance chance)
     return object;
 }
 
+static json_t *distance_json(const struct distance *distance)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "tvd", number(distance->tvd));
+    json_object_set_new(object, "verdict", json_string(verdicts[distance->verdict]));
+    json_object_set_new(object, "by_samples", chance_json(distance->by_samples, distance->chance_samples));
+    json_object_set_new(object, "by_windows", chance_json(distance->by_windows, distance->chance_windows));
+    return object;
+}
+
 static json_t *pair_json(const struct comparepair *pair)
 {
     json_t *object = json_object();
     json_object_set_new(object, "a", json_string(comparekind_name(pair->a)));
     json_object_set_new(object, "b", json_string(comparekind_name(pair->b)));
-    json_object_set_new(object, "tvd", number(pair->distance.tvd));
-    json_object_set_new(object, "verdict", json_string(verdicts[pair->distance.verdict]));
-    json_object_set_new(object, "by_samples", chance_json(pair->distance.by_samples, pair->distance.chance_samples));
-    json_object_set_new(object, "by_windows", chance_json(pair->distance.by_windows, pair->distance.chance_windows));
+    json_object_set_new(object, "stacks", distance_json(&pair->distance));
+    json_object_set_new(object, "innermost", distance_json(&pair->innermost));
     json_object_set_new(object, "hot", json_integer((json_int_t)pair->hot));
     json_object_set_new(object, "hot_in_both", json_integer((json_int_t)pair->hot_in_both));
     return object;

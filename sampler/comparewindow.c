@@ -20,6 +20,12 @@
 
 enum { PATH_BYTES = 512, PROFILE_BYTES_MAX = 256 << 20, TEXT_BYTES_MAX = 1 << 20, ARGUMENTS_MAX = 24 };
 
+/* What an engine takes to begin is not the target's everyday: it is measured from then on. */
+#define SETTLE_NS (NS_PER_SEC / 4)
+
+/* For so long it goes on behind the window, so that no part of that is without it. */
+#define MARGIN_NS (NS_PER_SEC / 20)
+
 /* Naming a large program's functions takes seconds; who takes longer than this has a problem. */
 #define FINISH_NS_MAX (120 * NS_PER_SEC)
 
@@ -91,8 +97,9 @@ static void add_numbers(struct invocation *command, const struct comparerun *run
 {
     snprintf(command->numbers[0], sizeof(command->numbers[0]), "%d", (int)run->pid);
     snprintf(command->numbers[1], sizeof(command->numbers[1]), "%u", run->options->rate_hz);
-    snprintf(command->numbers[2], sizeof(command->numbers[2]), "%llu.%09llu",
-             (unsigned long long)(run->window_ns / NS_PER_SEC), (unsigned long long)(run->window_ns % NS_PER_SEC));
+    uint64_t all_ns = SETTLE_NS + run->window_ns + MARGIN_NS;
+    snprintf(command->numbers[2], sizeof(command->numbers[2]), "%llu.%09llu", (unsigned long long)(all_ns / NS_PER_SEC),
+             (unsigned long long)(all_ns % NS_PER_SEC));
 }
 
 static void make_sampler_command(const struct comparerun *run, bool inside, struct invocation *command)
@@ -121,7 +128,7 @@ static void make_perf_command(const struct comparerun *run, struct invocation *c
     add_pair(command, "perf", "record");
     add(command, "-q");
     add_pair(command, "-F", command->numbers[1]);
-    add_pair(command, "--call-graph", run->options->unwind == UNWIND_FP ? "fp" : "dwarf");
+    add_pair(command, "--call-graph", run->options->compare.perf_by_fp ? "fp" : "dwarf");
     add_pair(command, "-p", command->numbers[0]);
     path_of(run, "perf.data", command->paths[0]);
     add_pair(command, "-o", command->paths[0]);
@@ -206,6 +213,7 @@ static void end_engine(struct comparerun *run, struct engine *engine)
 /* ---- the target meanwhile ---- */
 
 struct mark {
+    uint64_t asked_ns; /* when it began to be taken */
     uint64_t now_ns;
     double cpu_ns;
     double calls;
@@ -226,7 +234,7 @@ static double target_cpu_ns(pid_t pid)
 static void take_mark(struct comparerun *run, struct mark *mark)
 {
     const char *command = run->options->compare.work_command;
-    *mark = (struct mark){.calls = NAN, .work = NAN};
+    *mark = (struct mark){.asked_ns = clock_now_ns(), .calls = NAN, .work = NAN};
     if (command) {
         int error = comparework_ask(command, &run->mask, &mark->work, &mark->work_ns);
         if (error) {
@@ -268,6 +276,20 @@ static bool wait_window(struct comparerun *run, const struct engine *engine, uin
         if (run->interrupted || run->target_ended || (fds[ENGINE].revents & POLLIN))
             return false;
     }
+}
+
+static void measure_window(struct comparerun *run, const struct engine *engine, struct comparewindow *window)
+{
+    struct mark begin;
+    struct mark end;
+    if (!wait_window(run, engine, clock_now_ns() + SETTLE_NS))
+        return;
+    take_mark(run, &begin);
+    /* Not from the mark's end: --work may take long, and the engine's time goes by. */
+    if (!wait_window(run, engine, begin.asked_ns + run->window_ns))
+        return;
+    take_mark(run, &end);
+    measure(window, &begin, &end);
 }
 
 /* ---- what came of it ---- */
@@ -375,10 +397,7 @@ int comparewindow_run(struct comparerun *run, enum comparekind kind, struct comp
     struct comparewindow window = {
         .kind = kind, .seconds = NAN, .work = NAN, .calls = NAN, .target_cpu = NAN, .sampler_cpu_ns = NAN};
     struct engine engine;
-    struct mark begin;
-    struct mark end;
     comparestats_init(&window.stats);
-    take_mark(run, &begin);
     int error = start_engine(run, kind, &engine);
     if (error == -ENOENT && kind == COMPARE_PERF) {
         window.refusal = strdup("perf is not installed");
@@ -387,12 +406,9 @@ int comparewindow_run(struct comparerun *run, enum comparekind kind, struct comp
     }
     if (error)
         return error;
-    if (wait_window(run, &engine, begin.now_ns + run->window_ns)) {
-        take_mark(run, &end);
-        measure(&window, &begin, &end);
-    } else if (engine.pid && run->interrupted) {
+    measure_window(run, &engine, &window);
+    if (engine.pid && run->interrupted)
         kill(-engine.pid, SIGINT);
-    }
     end_engine(run, &engine);
     error = read_results(run, &engine, &window);
     if (error)

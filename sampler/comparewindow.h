@@ -55,6 +55,12 @@ struct comparerun {
 int comparewindow_run(struct comparerun *run, enum comparekind kind, struct comparewindow *ret_window);
 void comparewindow_deinit(struct comparewindow *window);
 
+/* A window of that kind that has something to tell. */
+static inline bool comparewindow_has_result(const struct comparewindow *window, enum comparekind kind)
+{
+    return window->kind == kind && !window->refusal;
+}
+
 /* Takes the signals that came: passes them on, notes that the run is to end. */
 void comparerun_take_signals(struct comparerun *run);
 

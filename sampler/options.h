@@ -26,6 +26,7 @@ struct compare_options {
     uint64_t window_ns; /* 0: chosen */
     const char *work_command;
     bool with_perf;
+    bool perf_by_fp; /* perf follows frame pointers, not copies of the stack */
     bool json;
 };
 

@@ -12,7 +12,7 @@ import time
 import harness
 from harness import Sampler, Target, run
 
-QUICK = ("-d", "1.8", "--window", "0.3")  # two windows of each kind
+QUICK = ("-d", "1.2", "--window", "0.2")  # two windows of each kind
 KINDS = ("outside", "inside", "nothing")
 
 
@@ -45,8 +45,8 @@ class Compare(harness.Case):
             if column["samples"]:
                 self.assertGreaterEqual(column["depth_max"], column["depth_p50"])
         for distance in table["distances"]:
-            if distance["tvd"] is not None:
-                self.assertTrue(0 <= distance["tvd"] <= 1)
+            if distance["stacks"]["tvd"] is not None:
+                self.assertTrue(0 <= distance["innermost"]["tvd"] <= distance["stacks"]["tvd"] + 1e-5 <= 1.0001, distance)
                 self.assertLessEqual(distance["hot_in_both"], distance["hot"])
         if table["hottest"]:
             self.assertLessEqual(sum(hot["outside"] for hot in table["hottest"]), 1.0001)
@@ -65,7 +65,7 @@ class Compare(harness.Case):
             self.assertTrue(alive(target.pid))
         self.assertEqual(result.out, "")
         self.assertEqual(table["pid"], target.pid)
-        self.assertEqual((table["name"], table["mode"], table["rate_hz"], table["window_s"]), ("spinners", "cpu", 200, 0.3))
+        self.assertEqual((table["name"], table["mode"], table["rate_hz"], table["window_s"]), ("spinners", "cpu", 200, 0.2))
         self.assertEqual((table["target_ended"], table["interrupted"]), (False, False))
         self.assertEqual(set(table["columns"]), set(KINDS))
         self.check_table(table)
@@ -100,7 +100,7 @@ class Compare(harness.Case):
         with Target("spinners", 1, 60) as target:
             seen = self.path("seen")
             command = f"echo $SAMPLER_PID > {seen}; cut -d' ' -f1 /proc/uptime"
-            table, _ = self.table("-p", target.pid, "--work", command, "-d", 3, "--window", 0.5)
+            table, _ = self.table("-p", target.pid, "--work", command, "-d", 1.5, "--window", 0.5)
             with open(seen, encoding="ascii") as file:
                 self.assertEqual(int(file.read()), target.pid)
         self.check_table(table)
@@ -133,7 +133,7 @@ class Compare(harness.Case):
         self.assertTrue(table["target_ended"])
         self.assertEqual(table["name"], "exiter")
         self.check_table(table)
-        result = run("compare", "-d", 0.6, "--window", 0.2, "--", harness.program("exiter"), "exit", 3, 1.6)
+        result = run("compare", "-d", 0.6, "--window", 0.2, "--", harness.program("exiter"), "exit", 3, 2.5)
         self.assertEqual(result.status, 3, result)
         self.assertIn("outside", result.out)
         self.assertNotIn("ready", result.out)
@@ -164,7 +164,7 @@ class Compare(harness.Case):
     def interrupt(self, number):
         with Target("spinners", 1, 60) as target:
             path = self.path("table")
-            with Sampler("compare", "-v", "--json", "-o", path, "-p", target.pid, "-d", 100, "--window", 0.3) as sampler:
+            with Sampler("compare", "-v", "--json", "-o", path, "-p", target.pid, "-d", 100, "--window", 0.2) as sampler:
                 for _ in range(3):  # a line for each window
                     harness.read_line(sampler.process.stderr)
                 sampler.signal(number)

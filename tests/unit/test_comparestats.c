@@ -38,7 +38,7 @@ static void test_all_fields(void **state)
     assert_near(stats.fields[FIELD_HANDLER_P50], 100, 0);
     assert_true(isnan(stats.fields[FIELD_HANDLER_P99]));
     assert_true(isnan(stats.fields[FIELD_DELIVERY_P50])); /* no object */
-    assert_true(isnan(stats.fields[FIELD_TICKS]));
+    assert_true(isnan(stats.fields[FIELD_TICKS_MISSED]));
     assert_true(isnan(stats.fields[FIELD_INTERRUPTED_P50]));
     assert_true(stats.has_failed);
     assert_int_equal(stats.cause_count, 1);
@@ -65,9 +65,9 @@ static void test_what_is_no_stats(void **state)
     assert_int_equal(parse("{", &stats), -EPROTO);
     assert_int_equal(parse("[1]", &stats), -EPROTO);
     assert_int_equal(parse("{\"samples\": 1, \"samples\": 2}", &stats), -EPROTO);
-    assert_int_equal(parse("{\"samples\": \"12\", \"ticks\": -1, \"helper\": 3, \"held_ns\": [1]}", &stats), 0);
+    assert_int_equal(parse("{\"samples\": \"12\", \"ticks_missed\": -1, \"helper\": 3, \"held_ns\": [1]}", &stats), 0);
     assert_true(isnan(stats.fields[FIELD_SAMPLES]));
-    assert_true(isnan(stats.fields[FIELD_TICKS]));
+    assert_true(isnan(stats.fields[FIELD_TICKS_MISSED]));
     assert_true(isnan(stats.fields[FIELD_HELPER_LOST]));
 }
 

@@ -106,6 +106,7 @@ static void test_numbers(void **state)
     assert_int_equal(summary.pair_count, 1);
     assert_near(summary.pairs[0].distance.tvd, 0.3, 1e-9);
     assert_int_equal(summary.pairs[0].distance.verdict, VERDICT_DIFFERENT);
+    assert_near(summary.pairs[0].innermost.tvd, 0.3, 1e-9);
     assert_int_equal(summary.pairs[0].hot, 4);
     assert_int_equal(summary.pairs[0].hot_in_both, 2);
     assert_int_equal(summary.hot_count, 4);
@@ -113,6 +114,23 @@ static void test_numbers(void **state)
     assert_near(summary.hottest[0].shares[COMPARE_OUTSIDE], 0.6, 1e-9);
     assert_near(summary.hottest[0].shares[COMPARE_INSIDE], 0.4, 1e-9);
     assert_string_equal(summary.hottest[1].stack, "t;main;g");
+    done(&fixture);
+}
+
+/* Who ran is the same, the stacks were followed differently far. */
+static void test_innermost_functions(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    struct comparesummary summary;
+    init(&fixture);
+    for (int round = 0; round < ROUNDS; round++) {
+        add(&fixture, COMPARE_OUTSIDE, NAN, "t;_start;main;f 60\nu;_start;main;g 40\n");
+        add(&fixture, COMPARE_INSIDE, NAN, "t;[truncated];f 50\nu;main;g 40\nv;main;f 10\n");
+    }
+    assert_int_equal(comparesummary_make(&fixture.run, fixture.windows, fixture.count, &summary), 0);
+    assert_near(summary.pairs[0].distance.tvd, 1, 1e-9);
+    assert_near(summary.pairs[0].innermost.tvd, 0.1, 1e-9);
     done(&fixture);
 }
 
@@ -132,6 +150,7 @@ static void test_perf_is_compared_in_its_own_words(void **state)
     assert_int_equal(summary.pair_count, 1);
     assert_int_equal(summary.pairs[0].b, COMPARE_PERF);
     assert_near(summary.pairs[0].distance.tvd, 0, 1e-9);
+    assert_near(summary.pairs[0].innermost.tvd, 0, 1e-9);
     assert_near(summary.hottest[0].shares[COMPARE_PERF], 0.6, 1e-9);
     assert_true(isnan(summary.hottest[0].shares[COMPARE_INSIDE]));
     assert_true(isnan(summary.columns[COMPARE_INSIDE].rows[ROW_SAMPLES]));
@@ -195,13 +214,13 @@ static void test_text_and_json(void **state)
     assert_string_equal(json_string_value(json_object_get(root, "name")), "na?me");
     assert_int_equal(json_array_size(json_object_get(root, "windows")), fixture.count);
     json_t *pair = json_array_get(json_object_get(root, "distances"), 0);
-    assert_near(json_number_value(json_object_get(pair, "tvd")), 0.3, 1e-5);
+    assert_near(json_number_value(json_object_get(json_object_get(pair, "stacks"), "tvd")), 0.3, 1e-5);
     assert_null(json_object_get(json_object_get(root, "columns"), "perf"));
     json_decref(root);
     assert_non_null(strstr(text.data, "lost, ring was full                  -          12           -\n"));
     assert_non_null(strstr(text.data, "in the handler, us, p99              -         5.0           -\n"));
     assert_non_null(strstr(text.data, "outside, failed by cause: exec 40\n"));
-    assert_non_null(strstr(text.data, "30.00 % of the samples are elsewhere"));
+    assert_non_null(strstr(text.data, "whole stacks: 30.00 % of the samples are elsewhere"));
     assert_null(strstr(text.data, "faults")); /* known in no column */
     strbuf_deinit(&text);
     done(&fixture);
@@ -235,8 +254,11 @@ static void test_nothing_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),        cmocka_unit_test(test_perf_is_compared_in_its_own_words),
-        cmocka_unit_test(test_signs_of_work),  cmocka_unit_test(test_text_and_json),
+        cmocka_unit_test(test_innermost_functions),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_perf_is_compared_in_its_own_words),
+        cmocka_unit_test(test_signs_of_work),
+        cmocka_unit_test(test_text_and_json),
         cmocka_unit_test(test_nothing_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;

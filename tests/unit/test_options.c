@@ -577,6 +577,14 @@ static void test_compare(void **state)
     assert_string_equal(options.program[2], "--json");
     assert_null(options.program[3]);
     options_deinit(&options);
+
+    options = good(WORDS("compare", "-p", "1", "--with-perf"), argv);
+    assert_true(options.compare.with_perf);
+    assert_false(options.compare.perf_by_fp);
+    options_deinit(&options);
+    options = good(WORDS("compare", "--with-perf=fp", "-p", "1"), argv);
+    assert_true(options.compare.perf_by_fp);
+    options_deinit(&options);
 }
 
 static void test_compare_wrong(void **state)
@@ -597,6 +605,7 @@ static void test_compare_wrong(void **state)
         {{"compare", "-p", "1", "-d", "3", "--window", "4"}, "longer than -d"},
         {{"compare", "-p", "1", "--work", ""}, "--work"},
         {{"compare", "-p", "1", "--bpf", "on"}, "--bpf"},
+        {{"compare", "-p", "1", "--with-perf=lbr"}, "--with-perf"},
         {{"compare", "-p", "1", "-m", "wall", "--with-perf"}, "-m cpu"},
         {{"compare", "-p", "1", "--stats", "x"}, "unknown option '--stats'"},
         {{"compare", "-p", "1", "-t", "x"}, "unknown option '-t'"},
