@@ -81,7 +81,8 @@ static int alike_make(struct alike *alike, const struct comparerun *run, const s
             return -ENOMEM;
         size_t found = 0;
         for (size_t i = 0; i < count && !error; i++) {
-            if (!comparewindow_has_result(&windows[i], kinds[side]))
+            /* One without samples says nothing of where they are. */
+            if (!comparewindow_has_result(&windows[i], kinds[side]) || windows[i].stacks.total == 0)
                 continue;
             error = alike_add(alike, run, tell, &windows[i].stacks, &alike->windows[i]);
             alike->lists[side][found++] = &alike->windows[i];
@@ -136,6 +137,14 @@ static int add_perf_shares(struct comparesummary *summary, struct alike *alike)
     return 0;
 }
 
+static bool has_windows(const struct comparewindow *windows, size_t count, enum comparekind kind)
+{
+    for (size_t i = 0; i < count; i++)
+        if (comparewindow_has_result(&windows[i], kind))
+            return true;
+    return false;
+}
+
 int comparedistance_add(struct comparesummary *summary, const struct comparerun *run,
                         const struct comparewindow *windows, size_t count, enum comparekind kind)
 {
@@ -145,8 +154,7 @@ int comparedistance_add(struct comparesummary *summary, const struct comparerun 
     *pair = (struct comparepair){.a = COMPARE_OUTSIDE, .b = kind};
     int error = alike_make(&alike, run, windows, count, (const enum comparekind[]){COMPARE_OUTSIDE, kind},
                            is_perf ? perfscript_likewise : tell_whole);
-    bool is_there = alike.sets[0].count && alike.sets[1].count;
-    if (!error && is_there) {
+    if (!error && has_windows(windows, count, COMPARE_OUTSIDE) && has_windows(windows, count, kind)) {
         distance_hot(alike.pooled[0], alike.pooled[1], alike.stacks.count, HOT_SHARE, &pair->hot, &pair->hot_in_both);
         error = alike_distance(&alike, &pair->distance);
         if (!error)

@@ -61,6 +61,7 @@ static const char *const verdicts[] = {
     [VERDICT_NONE] = "unknown",
     [VERDICT_SAME] = "no more than chance",
     [VERDICT_DIFFERENT] = "different",
+    [VERDICT_BY_SAMPLES] = "more than chance by samples; windows differ as much among themselves",
     [VERDICT_FEW_WINDOWS] = "more than chance by samples; too few windows to tell by them",
 };
 

@@ -197,6 +197,9 @@ void perfscript_likewise(const char *stack, struct strbuf *to)
             continue;
         if (ends_with(frame, "_[j]"))
             frame.size -= 4;
+        const char *clone = memmem(frame.text, frame.size, " [clone ", 8);
+        if (clone && ends_with(frame, "]"))
+            frame.size = (size_t)(clone - frame.text);
         strbuf_add(to, ";", 1);
         strbuf_add(to, frame.text, frame.size);
     }

@@ -25,7 +25,8 @@ int perfscript_read(struct stackcounts *counts, struct strings *stacks, const ch
 
 /*
  * Appends a stack of ours as perf would tell it: without inlined functions ("_[i]"), which it was told not to look for,
- * without marks at JIT code ("_[j]") and frames of the kernel, and without "[truncated]", which it does not know.
+ * without marks at JIT code ("_[j]") and at a compiler's copies of C++ functions (" [clone .isra.0]"), without frames
+ * of the kernel and "[truncated]".
  */
 void perfscript_likewise(const char *stack, struct strbuf *to);
 

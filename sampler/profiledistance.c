@@ -278,7 +278,7 @@ static void judge(const struct work *work, struct distance *distance)
     else if (isnan(distance->chance_windows.p) || least_p(work->a->count, work->b->count) > LEVEL)
         distance->verdict = VERDICT_FEW_WINDOWS;
     else
-        distance->verdict = distance->chance_windows.p <= LEVEL ? VERDICT_DIFFERENT : VERDICT_SAME;
+        distance->verdict = distance->chance_windows.p <= LEVEL ? VERDICT_DIFFERENT : VERDICT_BY_SAMPLES;
 }
 
 static void compute(struct work *work, struct distance *ret_distance)

@@ -41,6 +41,7 @@ enum verdict {
     VERDICT_NONE,       /* a side has no samples */
     VERDICT_SAME,       /* no more than chance */
     VERDICT_DIFFERENT,  /* more than chance, by samples and by windows */
+    VERDICT_BY_SAMPLES, /* more than chance by samples alone: windows differ as much among themselves */
     VERDICT_FEW_WINDOWS /* more than chance by samples; there are too few windows to tell by them */
 };
 

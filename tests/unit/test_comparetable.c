@@ -117,6 +117,50 @@ static void test_numbers(void **state)
     done(&fixture);
 }
 
+static json_t *json_of(const struct fixture *fixture, const struct comparesummary *summary, struct strbuf *text)
+{
+    struct comparetable table = {.run = &fixture->run,
+                                 .summary = summary,
+                                 .windows = fixture->windows,
+                                 .window_count = fixture->count,
+                                 .target = "na\xffme"};
+    assert_int_equal(comparetable_json(&table, text), 0);
+    json_t *root = json_loads(text->data, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_object(root));
+    strbuf_clear(text);
+    comparetable_text(&table, text);
+    assert_int_equal(strbuf_error(text), 0);
+    return root;
+}
+
+/* A window without samples is not one that differs. */
+static void test_windows_without_samples(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    struct comparesummary summary;
+    struct strbuf text = {0};
+    init(&fixture);
+    for (int round = 0; round < ROUNDS - 1; round++) {
+        add(&fixture, COMPARE_OUTSIDE, NAN, "t;f 50\n");
+        add(&fixture, COMPARE_INSIDE, NAN, "t;g 50\n");
+    }
+    add(&fixture, COMPARE_OUTSIDE, NAN, "");
+    assert_int_equal(comparesummary_make(&fixture.run, fixture.windows, fixture.count, &summary), 0);
+    assert_near(summary.columns[COMPARE_OUTSIDE].rows[ROW_WINDOWS], ROUNDS, 0);
+    assert_int_equal(summary.pairs[0].distance.verdict, VERDICT_FEW_WINDOWS);
+    done(&fixture);
+    init(&fixture);
+    add(&fixture, COMPARE_OUTSIDE, NAN, "");
+    add(&fixture, COMPARE_INSIDE, NAN, "t;g 50\n");
+    assert_int_equal(comparesummary_make(&fixture.run, fixture.windows, fixture.count, &summary), 0);
+    assert_int_equal(summary.pair_count, 1);
+    json_decref(json_of(&fixture, &summary, &text));
+    assert_non_null(strstr(text.data, "no samples on one side"));
+    strbuf_deinit(&text);
+    done(&fixture);
+}
+
 /* Who ran is the same, the stacks were followed differently far. */
 static void test_innermost_functions(void **state)
 {
@@ -180,22 +224,6 @@ static void test_signs_of_work(void **state)
     done(&fixture);
 }
 
-static json_t *json_of(const struct fixture *fixture, const struct comparesummary *summary, struct strbuf *text)
-{
-    struct comparetable table = {.run = &fixture->run,
-                                 .summary = summary,
-                                 .windows = fixture->windows,
-                                 .window_count = fixture->count,
-                                 .target = "na\xffme"};
-    assert_int_equal(comparetable_json(&table, text), 0);
-    json_t *root = json_loads(text->data, JSON_REJECT_DUPLICATES, NULL);
-    assert_true(json_is_object(root));
-    strbuf_clear(text);
-    comparetable_text(&table, text);
-    assert_int_equal(strbuf_error(text), 0);
-    return root;
-}
-
 static void test_text_and_json(void **state)
 {
     (void)state;
@@ -254,6 +282,7 @@ static void test_nothing_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows_without_samples),
         cmocka_unit_test(test_innermost_functions),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_perf_is_compared_in_its_own_words),

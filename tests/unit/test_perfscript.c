@@ -166,6 +166,7 @@ static void test_likewise(void **state)
     assert_likewise("t;main;schedule_[k]", "t;main");
     assert_likewise("t;[failed]", "t;[failed]");
     assert_likewise("t", "t");
+    assert_likewise("t;a<b>::c() [clone .isra.0] [clone .cold];d.part.0;e [clone", "t;a<b>::c();d.part.0;e [clone");
 }
 
 int main(void)
