@@ -1,5 +1,7 @@
 // A multi-threaded C++ program with a varied and steady mix of work: sorting, maps of strings, virtual calls, a matrix product.
-// cxx_work SECONDS THREADS
+// cxx_work SECONDS THREADS [FILE]: turns are counted in FILE, if there is one (workcounter.h).
+#include "workcounter.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -95,7 +97,7 @@ template <typename T> KEEP T multiply(const std::vector<T> &a, const std::vector
     return trace;
 }
 
-KEEP void run(double seconds, std::uint64_t seed, volatile double &sink)
+KEEP void run(double seconds, std::uint64_t seed, volatile double &sink, std::uint64_t *turns)
 {
     using clock = std::chrono::steady_clock;
     auto end = clock::now() + std::chrono::duration<double>(seconds);
@@ -105,6 +107,7 @@ KEEP void run(double seconds, std::uint64_t seed, volatile double &sink)
     while (clock::now() < end) {
         sort_numbers(random);
         sink = sink + static_cast<double>(count_words(random)) + add_areas(random) + product();
+        workcounter_add(turns);
     }
 }
 
@@ -116,11 +119,15 @@ int main(int argc, char **argv)
     int count = argc > 2 ? std::atoi(argv[2]) : 2;
     std::vector<std::thread> threads;
     std::vector<double> sinks(static_cast<std::size_t>(count));
+    std::uint64_t uncounted = 0;
+    std::uint64_t *turns = argc > 3 ? workcounter_open(argv[3]) : &uncounted;
+    if (!turns)
+        return 1;
     std::cout << "ready" << std::endl;
     for (int i = 0; i < count; i++)
         threads.emplace_back([&, i] {
             volatile double sink = 0;
-            work::run(seconds, static_cast<std::uint64_t>(i) + 1, sink);
+            work::run(seconds, static_cast<std::uint64_t>(i) + 1, sink, turns);
             sinks[static_cast<std::size_t>(i)] = sink;
         });
     for (auto &thread : threads)

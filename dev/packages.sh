@@ -26,6 +26,7 @@ need_build() {
     need liblzma-dev /usr/include/lzma.h
     need libzstd-dev /usr/include/zstd.h
     need libiberty-dev /usr/include/libiberty/demangle.h
+    need libjansson-dev /usr/include/jansson.h
 }
 
 need_demo() {

@@ -41,32 +41,35 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median of calls of tgkill with that signal; 0 sends none, and tells what the call alone takes. */
-static uint64_t measure_ns(const struct helpercost *cost, int signal)
+/* Calls of tgkill with that signal, sorted by what they take; 0 sends none, and tells what the call alone takes. */
+static void measure_ns(const struct helpercost *cost, int signal, uint64_t took_ns[TRIALS])
 {
-    uint64_t took[TRIALS];
     long pid = getpid();
     long tid = syscall(SYS_gettid);
     for (int i = -WARM_UP; i < TRIALS; i++) {
         uint64_t before = __rdtsc();
         syscall(SYS_tgkill, pid, tid, signal);
         if (i >= 0)
-            took[i] = __rdtsc() - before;
+            took_ns[i] = helpercost_ns(cost, __rdtsc() - before);
     }
-    qsort(took, TRIALS, sizeof(took[0]), compare);
-    return helpercost_ns(cost, took[TRIALS / 2]);
+    qsort(took_ns, TRIALS, sizeof(took_ns[0]), compare);
 }
 
-static uint64_t measure_delivery_ns(const struct helpercost *cost)
+static void measure_delivery(struct helpercost *cost)
 {
+    uint64_t with_ns[TRIALS];
+    uint64_t without_ns[TRIALS];
     struct sigaction before;
     struct sigaction ours = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
     if (sigaction(SIGURG, &ours, &before) < 0)
-        return 0;
-    uint64_t with_ns = measure_ns(cost, SIGURG);
-    uint64_t without_ns = measure_ns(cost, 0);
+        return;
+    measure_ns(cost, SIGURG, with_ns);
+    measure_ns(cost, 0, without_ns);
     sigaction(SIGURG, &before, NULL);
-    return with_ns > without_ns ? with_ns - without_ns : 0;
+    for (int i = 0; i < TRIALS; i++) {
+        uint64_t call_ns = without_ns[TRIALS / 2];
+        histogram_add(&cost->delivery_ns, with_ns[i] > call_ns ? with_ns[i] - call_ns : 0);
+    }
 }
 
 static void set_rate(struct helpercost *cost, uint64_t now_ns)
@@ -86,7 +89,7 @@ void helpercost_begin(struct helpercost *cost)
         now_ns = clock_now_ns();
     while (now_ns - cost->began_ns < FIRST_MEASURE_NS);
     set_rate(cost, now_ns);
-    cost->delivery_ns = measure_delivery_ns(cost);
+    measure_delivery(cost);
 }
 
 void helpercost_update(struct helpercost *cost, uint64_t now_ns)

@@ -2,13 +2,15 @@
 #ifndef SAMPLER_HELPERCOST_H
 #define SAMPLER_HELPERCOST_H
 
+#include "common/histogram.h"
+
 #include <stdint.h>
 
 struct helpercost {
     uint64_t began_tsc;
     uint64_t began_ns;
     double tsc_per_ns;
-    uint64_t delivery_ns; /* from the interruption to the handler, and back: the median of some, here and now */
+    struct histogram delivery_ns; /* from the interruption to the handler, and back: some times, here and now */
 };
 
 /* Measures, which takes two milliseconds. Delivers signals to the calling thread. */

@@ -460,6 +460,5 @@ void helper_counters_add(struct helper_counters *sum, const struct helper_counte
     sum->execs += more->execs;
     sum->missing += more->missing;
     histogram_merge(&sum->handler_ns, &more->handler_ns);
-    if (more->delivery_ns > sum->delivery_ns)
-        sum->delivery_ns = more->delivery_ns;
+    histogram_merge(&sum->delivery_ns, &more->delivery_ns);
 }

@@ -39,7 +39,8 @@ struct helper_counters {
     uint64_t missing; /* of these, into the next one none could be put */
     uint64_t resets;  /* of the ring, for nonsense in it */
     struct histogram handler_ns;
-    uint64_t delivery_ns; /* what the kernel takes to call a handler and to come back, about */
+    struct histogram
+        delivery_ns; /* what the kernel takes to call a handler and to come back, as tried in the sampler */
 };
 
 /* The library's file, which is beside ours or where it was installed. 0 or a negative errno. */

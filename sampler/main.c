@@ -1,3 +1,4 @@
+#include "sampler/compare.h"
 #include "sampler/options.h"
 #include "sampler/report.h"
 #include "sampler/session.h"
@@ -12,6 +13,18 @@ static int print(const char *text)
     return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? 1 : 0;
 }
 
+static int run(const struct options *options)
+{
+    switch (options->command) {
+    case COMMAND_REPORT:
+        return report_run(options);
+    case COMMAND_COMPARE:
+        return compare_run(options);
+    default:
+        return session_run(options);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -19,7 +32,7 @@ int main(int argc, char **argv)
     int status = 0;
     switch (options_parse(argc, argv, &options, &error)) {
     case OPTIONS_RUN:
-        status = options.command == COMMAND_REPORT ? report_run(&options) : session_run(&options);
+        status = run(&options);
         break;
     case OPTIONS_HELP:
         status = print(options_help());

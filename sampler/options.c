@@ -3,6 +3,8 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/parse.h"
+#include "sampler/compareoptions.h"
+#include "sampler/optionparse.h"
 #include "sampler/pinning.h"
 
 #include <errno.h>
@@ -18,6 +20,8 @@ static const char help[] =
     "Usage: sampler [OPTION]... -p PID[,PID]...       sample running processes\n"
     "       sampler [OPTION]... -- PROGRAM [ARG]...   launch a program and sample it\n"
     "       sampler report [OPTION]... FILE           a profile from saved snapshots\n"
+    "       sampler compare [OPTION]... -p PID        the same target from outside and from inside, side by side\n"
+    "       sampler compare [OPTION]... -- PROGRAM [ARG]...\n"
     "\n"
     "Takes the stacks of a program's threads at regular ticks, from outside, and writes how often each was seen.\n"
     "Ctrl-C ends the sampling, releases the target and writes the profile.\n"
@@ -81,6 +85,14 @@ static const char help[] =
     "--debuginfod,\n"
     "--stats, -q and -v; -u and --max-depth are as they were in the run unless given. The files that ran have to be\n"
     "at their paths.\n"
+    "sampler compare takes -p with one PID, -r, -d (of all windows together, default 20), -m, -u, --bpf, -o, -q, -v, "
+    "and\n"
+    "      --window TIME        length of a window (default 2, less where four of each kind would not fit into -d)\n"
+    "      --with-perf[=dwarf|fp]\n"
+    "                           a third column: perf record, where it is installed (cpu mode; default dwarf)\n"
+    "      --work COMMAND       a shell command that prints how much the target has done, a number that grows; run at\n"
+    "                           both ends of each window, with the target's number in SAMPLER_PID\n"
+    "      --json               the table as a JSON object\n"
     "\n"
     "Exit status: the launched program's own (128+N when signal N killed it; 127 not found, 126 not executable);\n"
     "with -p 0 when a profile was written, 1 when not; 2 for a wrong command line.\n"
@@ -174,7 +186,7 @@ static int word_index(const char *text, const char *const words[])
     return -1;
 }
 
-static bool wrong(struct strbuf *error, const char *option, const char *value, const char *expected)
+bool optionparse_wrong(struct strbuf *error, const char *option, const char *value, const char *expected)
 {
     strbuf_addf(error, "bad value '%s' for %s: expected %s", value, option, expected);
     return false;
@@ -199,7 +211,7 @@ static bool parse_decimal(const char **text, const char *end, uint64_t *ret_whol
     return any;
 }
 
-static bool parse_duration(const char *text, uint64_t *ret_ns)
+bool optionparse_duration(const char *text, uint64_t *ret_ns)
 {
     const char *end = text + strlen(text);
     uint64_t seconds;
@@ -234,7 +246,7 @@ static bool add_pids(struct options *options, const char *text, size_t *capacity
     for (;;) {
         uint64_t pid;
         if (!parse_u64(&cursor, end, &pid) || pid == 0 || pid > INT_MAX || (cursor < end && *cursor != ','))
-            return wrong(error, "--pid", text, "process ids, separated by commas");
+            return optionparse_wrong(error, "--pid", text, "process ids, separated by commas");
         if (array_room(&options->pids, capacity, options->pid_count + 1)) {
             strbuf_adds(error, "out of memory");
             return false;
@@ -250,16 +262,7 @@ static bool add_pids(struct options *options, const char *text, size_t *capacity
     }
 }
 
-struct parse {
-    struct options *options;
-    struct strbuf *error;
-    size_t pid_capacity;
-    size_t thread_capacity;
-    const char *format_name;
-    int children; /* -1: by default */
-};
-
-static bool parse_how(struct parse *parse, int option, const char *value)
+static bool parse_how(struct optionparse *parse, int option, const char *value)
 {
     struct options *options = parse->options;
     uint64_t number = 0;
@@ -267,56 +270,57 @@ static bool parse_how(struct parse *parse, int option, const char *value)
     switch (option) {
     case 'r':
         if (!parse_number(value, &number) || number < 1 || number > 10000)
-            return wrong(parse->error, "--rate", value, "1 to 10000 ticks a second");
+            return optionparse_wrong(parse->error, "--rate", value, "1 to 10000 ticks a second");
         options->rate_hz = (unsigned)number;
         return true;
     case 'd':
-        if (!parse_duration(value, &options->duration_ns))
-            return wrong(parse->error, "--duration", value, "a time like 10, 0.5, 30s or 5m");
+        if (!optionparse_duration(value, &options->duration_ns))
+            return optionparse_wrong(parse->error, "--duration", value, "a time like 10, 0.5, 30s or 5m");
         return true;
     case 'm':
         word = word_index(value, (const char *const[]){"cpu", "wall", NULL});
         if (word < 0)
-            return wrong(parse->error, "--mode", value, "cpu or wall");
+            return optionparse_wrong(parse->error, "--mode", value, "cpu or wall");
         options->mode = word ? MODE_WALL : MODE_CPU;
         return true;
     case 'u':
         word = word_index(value, (const char *const[]){"auto", "fp", "dwarf", NULL});
         if (word < 0)
-            return wrong(parse->error, "--unwind", value, "auto, fp or dwarf");
+            return optionparse_wrong(parse->error, "--unwind", value, "auto, fp or dwarf");
         options->unwind = (const enum unwind_mode[]){UNWIND_AUTO, UNWIND_FP, UNWIND_DWARF}[word];
         options->unwind_given = true;
         return true;
     case OPT_MAX_DEPTH:
         if (!parse_number(value, &number) || number < 1 || number > 1000000)
-            return wrong(parse->error, "--max-depth", value, "1 to 1000000 frames");
+            return optionparse_wrong(parse->error, "--max-depth", value, "1 to 1000000 frames");
         options->max_depth = (size_t)number;
         return true;
     case OPT_MAX_STOPS:
         if (!parse_number(value, &number) || number < 1 || number > 1000000)
-            return wrong(parse->error, "--max-stops", value, "1 to 1000000 threads");
+            return optionparse_wrong(parse->error, "--max-stops", value, "1 to 1000000 threads");
         options->max_stops = (size_t)number;
         return true;
     case OPT_OVERHEAD:
         if (!parse_percent(value, &options->overhead))
-            return wrong(parse->error, "--overhead", value, "a percentage of one CPU like 1 or 0.5, at most 100");
+            return optionparse_wrong(parse->error, "--overhead", value,
+                                     "a percentage of one CPU like 1 or 0.5, at most 100");
         return true;
     case OPT_JITTER:
         word = word_index(value, (const char *const[]){"off", "on", NULL});
         if (word < 0)
-            return wrong(parse->error, "--jitter", value, "on or off");
+            return optionparse_wrong(parse->error, "--jitter", value, "on or off");
         options->jitter = word == 1;
         return true;
     case OPT_BPF:
         word = word_index(value, (const char *const[]){"off", "auto", NULL});
         if (word < 0)
-            return wrong(parse->error, "--bpf", value, "auto or off");
+            return optionparse_wrong(parse->error, "--bpf", value, "auto or off");
         options->bpf = word == 1;
         return true;
     case OPT_EVENTS:
         word = word_index(value, (const char *const[]){"auto", "perf", "perf-threads", "proc", NULL});
         if (word < 0)
-            return wrong(parse->error, "--events", value, "auto, perf, perf-threads or proc");
+            return optionparse_wrong(parse->error, "--events", value, "auto, perf, perf-threads or proc");
         options->events = (const enum events[]){EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC}[word];
         return true;
     case OPT_HELPER:
@@ -325,20 +329,20 @@ static bool parse_how(struct parse *parse, int option, const char *value)
     case OPT_HELPER_TIMER:
         word = word_index(value, (const char *const[]){"thread", "process", NULL});
         if (word < 0)
-            return wrong(parse->error, "--helper-timer", value, "thread or process");
+            return optionparse_wrong(parse->error, "--helper-timer", value, "thread or process");
         options->helper_timer_process = word == 1;
         return true;
     case OPT_HELPER_LOADS:
         word = word_index(value, (const char *const[]){"auto", "instruction", "call", NULL});
         if (word < 0)
-            return wrong(parse->error, "--helper-loads", value, "auto, instruction or call");
+            return optionparse_wrong(parse->error, "--helper-loads", value, "auto, instruction or call");
         options->helper_loads =
             (const enum helper_loads[]){HELPER_LOADS_AUTO, HELPER_LOADS_INSTRUCTION, HELPER_LOADS_CALL}[word];
         return true;
     case OPT_PIN:
         word = word_index(value, (const char *const[]){"auto", "off", NULL});
         if (word < 0 && (!parse_number(value, &number) || number >= CPU_SETSIZE))
-            return wrong(parse->error, "--pin", value, "auto, off or the number of a CPU");
+            return optionparse_wrong(parse->error, "--pin", value, "auto, off or the number of a CPU");
         options->pin = word >= 0 ? (const int[]){PIN_AUTO, PIN_OFF}[word] : (int)number;
         return true;
     default:
@@ -346,7 +350,7 @@ static bool parse_how(struct parse *parse, int option, const char *value)
     }
 }
 
-static bool parse_what(struct parse *parse, int option, const char *value)
+bool optionparse_take(struct optionparse *parse, int option, const char *value)
 {
     struct options *options = parse->options;
     int word;
@@ -355,7 +359,7 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         return add_pids(options, value, &parse->pid_capacity, parse->error);
     case 't':
         if (!*value)
-            return wrong(parse->error, "--thread", value, "a thread id or a pattern");
+            return optionparse_wrong(parse->error, "--thread", value, "a thread id or a pattern");
         if (array_room(&options->threads, &parse->thread_capacity, options->thread_count + 1)) {
             strbuf_adds(parse->error, "out of memory");
             return false;
@@ -371,13 +375,13 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         return true;
     case 'o':
         if (!*value)
-            return wrong(parse->error, "--output", value, "a file name, or - for standard output");
+            return optionparse_wrong(parse->error, "--output", value, "a file name, or - for standard output");
         options->output_path = value;
         return true;
     case OPT_VALUE:
         word = word_index(value, (const char *const[]){"samples", "ns", NULL});
         if (word < 0)
-            return wrong(parse->error, "--value", value, "samples or ns");
+            return optionparse_wrong(parse->error, "--value", value, "samples or ns");
         options->output.value_ns = word == 1;
         return true;
     case OPT_THREADS:
@@ -397,17 +401,17 @@ static bool parse_what(struct parse *parse, int option, const char *value)
         return true;
     case OPT_STATS:
         if (!*value)
-            return wrong(parse->error, "--stats", value, "a file name");
+            return optionparse_wrong(parse->error, "--stats", value, "a file name");
         options->stats_path = value;
         return true;
     case OPT_SAVE_SNAPSHOTS:
         if (!*value || strcmp(value, "-") == 0)
-            return wrong(parse->error, "--save-snapshots", value, "a file name");
+            return optionparse_wrong(parse->error, "--save-snapshots", value, "a file name");
         options->snapshots_path = value;
         return true;
     case OPT_STOP_LOG:
         if (!*value || strcmp(value, "-") == 0)
-            return wrong(parse->error, "--stop-log", value, "a file name");
+            return optionparse_wrong(parse->error, "--stop-log", value, "a file name");
         options->stop_log_path = value;
         return true;
     case 'q':
@@ -421,8 +425,7 @@ static bool parse_what(struct parse *parse, int option, const char *value)
     }
 }
 
-/* What getopt did not understand, in words. */
-static void tell_unknown(struct strbuf *error, int result, const char *argument)
+void optionparse_tell_unknown(struct strbuf *error, int result, const char *argument)
 {
     if (result == OPT_LATER)
         strbuf_addf(error, "option %s is not in this version", argument);
@@ -436,14 +439,14 @@ static void tell_unknown(struct strbuf *error, int result, const char *argument)
         strbuf_addf(error, "unknown option '%s'", argument);
 }
 
-static bool choose_format(struct parse *parse)
+static bool choose_format(struct optionparse *parse)
 {
     struct options *options = parse->options;
     const char *named = parse->format_name;
     if (named) {
         options->format = output_find_format(named);
         if (!options->format)
-            return wrong(parse->error, "--format", named, "collapsed");
+            return optionparse_wrong(parse->error, "--format", named, "collapsed");
     } else if (options->output_path) {
         options->format = output_find_suffix(options->output_path);
     }
@@ -457,7 +460,7 @@ static bool choose_format(struct parse *parse)
 }
 
 /* What is seen from outside only. */
-static bool check_helper(struct parse *parse)
+static bool check_helper(struct optionparse *parse)
 {
     const struct options *options = parse->options;
     const char *with = options->children         ? "--children"
@@ -469,13 +472,15 @@ static bool check_helper(struct parse *parse)
     return !options->helper || !with;
 }
 
-static bool check_whole(struct parse *parse, int argc, char **argv, int first, bool has_dashes)
+static bool check_whole(struct optionparse *parse, int argc, char **argv, int first, bool has_dashes)
 {
     struct options *options = parse->options;
     if (!has_dashes && first < argc) {
-        static const char *const commands[] = {"dump", "top", "diff", "compare", NULL};
+        static const char *const commands[] = {"dump", "top", "diff", NULL};
         if (strcmp(argv[first], "report") == 0)
             strbuf_adds(parse->error, "command 'report' comes before its options: sampler report FILE");
+        else if (strcmp(argv[first], "compare") == 0)
+            strbuf_adds(parse->error, "command 'compare' comes before its options: sampler compare -p PID");
         else if (word_index(argv[first], commands) >= 0)
             strbuf_addf(parse->error, "command '%s' is not in this version", argv[first]);
         else
@@ -530,7 +535,7 @@ static bool goes_with_report(int option)
     return false;
 }
 
-static bool take_report_file(struct parse *parse, const char *path)
+static bool take_report_file(struct optionparse *parse, const char *path)
 {
     if (parse->options->report_path) {
         strbuf_addf(parse->error, "unexpected argument '%s': report reads one file", path);
@@ -548,8 +553,8 @@ static bool take_report_file(struct parse *parse, const char *path)
  * The next option, and where its word stood. false: *ret_result is how the command line is to be taken; OPTIONS_RUN:
  * there are no more options.
  */
-static bool next_option(struct parse *parse, int argc, char **argv, const char *letters, int *ret_option, int *ret_at,
-                        enum options_result *ret_result)
+static bool next_option(struct optionparse *parse, int argc, char **argv, const char *letters, int *ret_option,
+                        int *ret_at, enum options_result *ret_result)
 {
     *ret_at = optind ? optind : 1;
     optopt = 0;
@@ -567,7 +572,7 @@ static bool next_option(struct parse *parse, int argc, char **argv, const char *
     case '?':
     case ':':
     case OPT_LATER:
-        tell_unknown(parse->error, *ret_option, argv[*ret_at]);
+        optionparse_tell_unknown(parse->error, *ret_option, argv[*ret_at]);
         *ret_result = OPTIONS_WRONG;
         return false;
     default:
@@ -579,7 +584,7 @@ static bool next_option(struct parse *parse, int argc, char **argv, const char *
 static enum options_result parse_report(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
     *ret_options = (struct options){.command = COMMAND_REPORT};
-    struct parse parse = {.options = ret_options, .error = ret_error};
+    struct optionparse parse = {.options = ret_options, .error = ret_error};
     argc--;
     argv++;
     optind = 0;
@@ -593,7 +598,7 @@ static enum options_result parse_report(int argc, char **argv, struct options *r
             strbuf_addf(ret_error, "option '%s' does not go with report", argv[at]);
             return OPTIONS_WRONG;
         }
-        if (!(option == 1 ? take_report_file(&parse, optarg) : parse_what(&parse, option, optarg)))
+        if (!(option == 1 ? take_report_file(&parse, optarg) : optionparse_take(&parse, option, optarg)))
             return OPTIONS_WRONG;
     }
     if (result != OPTIONS_RUN)
@@ -619,14 +624,14 @@ static enum options_result parse_all(int argc, char **argv, struct options *ret_
                                     .bpf = true,
                                     .pin = PIN_AUTO,
                                     .unwind = UNWIND_AUTO};
-    struct parse parse = {.options = ret_options, .error = ret_error, .children = -1};
+    struct optionparse parse = {.options = ret_options, .error = ret_error, .children = -1};
     optind = 0; /* glibc: start over, also when a test parses twice */
     opterr = 0;
     int option;
     int at;
     enum options_result result;
     while (next_option(&parse, argc, argv, "+:p:t:r:d:m:u:f:o:qvh", &option, &at, &result))
-        if (!parse_what(&parse, option, optarg))
+        if (!optionparse_take(&parse, option, optarg))
             return OPTIONS_WRONG;
     if (result != OPTIONS_RUN)
         return result;
@@ -637,8 +642,10 @@ static enum options_result parse_all(int argc, char **argv, struct options *ret_
 enum options_result options_parse(int argc, char **argv, struct options *ret_options, struct strbuf *ret_error)
 {
     bool is_report = argc > 1 && strcmp(argv[1], "report") == 0;
-    enum options_result result =
-        is_report ? parse_report(argc, argv, ret_options, ret_error) : parse_all(argc, argv, ret_options, ret_error);
+    bool is_compare = argc > 1 && strcmp(argv[1], "compare") == 0;
+    enum options_result result = is_report    ? parse_report(argc, argv, ret_options, ret_error)
+                                 : is_compare ? compareoptions_parse(argc, argv, ret_options, ret_error)
+                                              : parse_all(argc, argv, ret_options, ret_error);
     /* The message quotes arguments, which may hold anything; it stays one line. */
     for (size_t i = 0; i < ret_error->size; i++)
         if ((unsigned char)ret_error->data[i] < ' ' || ret_error->data[i] == 0x7f)

@@ -18,11 +18,22 @@ enum sample_mode { MODE_CPU, MODE_WALL };
 /* Where news of the targets come from (watch.h). */
 enum events { EVENTS_AUTO, EVENTS_PERF, EVENTS_PERF_THREADS, EVENTS_PROC };
 
-/* What is to be done. For COMMAND_REPORT only what its usage names is there. */
-enum command { COMMAND_SAMPLE, COMMAND_REPORT };
+/* What is to be done. For COMMAND_REPORT and COMMAND_COMPARE only what its usage names is there. */
+enum command { COMMAND_SAMPLE, COMMAND_REPORT, COMMAND_COMPARE };
+
+/* What COMMAND_COMPARE alone has. Of the rest it has the one pid or the program, rate, duration (of all windows
+ * together), mode, unwinding, --bpf, the output's path and -q, -v. */
+struct compare_options {
+    uint64_t window_ns; /* 0: chosen */
+    const char *work_command;
+    bool with_perf;
+    bool perf_by_fp; /* perf follows frame pointers, not copies of the stack */
+    bool json;
+};
 
 struct options {
     enum command command;
+    struct compare_options compare;
     const char *report_path; /* COMMAND_REPORT: the file to read */
 
     /* COMMAND_SAMPLE: exactly one of the two: pids to attach to, or a program to launch (NULL-ended argv, borrowed from

@@ -103,7 +103,6 @@ static void add_helper(const struct helper_counters *helper, struct strbuf *text
 {
     if (!helper->is_there)
         return;
-    const struct histogram *handler_ns = &helper->handler_ns;
     bool first = true;
     strbuf_adds(text, ",\n  \"helper\": {");
     add_part(text, "samples", helper->walked + helper->copied, &first);
@@ -121,14 +120,9 @@ static void add_helper(const struct helper_counters *helper, struct strbuf *text
     add_part(text, "resets", helper->resets, &first);
     add_part(text, "execs", helper->execs, &first);
     add_part(text, "missing", helper->missing, &first);
-    strbuf_adds(text, ",\n    \"handler_ns\": {");
-    first = true;
-    add_part(text, "p50", histogram_percentile(handler_ns, 50), &first);
-    add_part(text, "p90", histogram_percentile(handler_ns, 90), &first);
-    add_part(text, "p99", histogram_percentile(handler_ns, 99), &first);
-    add_part(text, "max", handler_ns->max, &first);
-    add_part(text, "sum", handler_ns->sum, &first);
-    strbuf_addf(text, "}, \"delivery_ns\": %llu}", (unsigned long long)helper->delivery_ns);
+    add_histogram(text, "handler_ns", &helper->handler_ns);
+    add_histogram(text, "delivery_ns", &helper->delivery_ns);
+    strbuf_adds(text, "}");
 }
 
 /* Not there in a report: no one watched. */

@@ -7,7 +7,7 @@ import harness
 from harness import Target, run
 
 LATER_FORMATS = ("pprof", "speedscope", "firefox", "trace", "html", "recording")
-LATER_COMMANDS = ("dump", "top", "diff", "compare")
+LATER_COMMANDS = ("dump", "top", "diff")
 
 
 class Usage(harness.Case):

@@ -2,6 +2,7 @@
 
 The environment says where things are: SAMPLER is the program, TESTPROGS the directory of the test programs. SAMPLER_EVENTS is given
 to each run as --events, if it is set; SAMPLER_BPF as --bpf, off if it is not set, so that all tests meet the stops that most users have.
+SAMPLER_ENGINE=helper samples from inside where a test says nothing of it.
 Nothing waits without a limit, nothing sleeps for luck, and only processes that a test started are ever signalled.
 A test file ends with `harness.main()`: status 0 (passed), 1 (failed), 77 (something could not run here; the reason is printed
 last).
@@ -26,6 +27,7 @@ SAMPLER = os.environ["SAMPLER"]
 TESTPROGS = os.environ["TESTPROGS"]
 EVENTS = os.environ.get("SAMPLER_EVENTS")
 BPF = os.environ.get("SAMPLER_BPF", "off")
+ENGINE = os.environ.get("SAMPLER_ENGINE", "")
 os.environ.setdefault("SAMPLER_DEBUG_DIR", "/nonexistent")  # whatever debug files are installed: names are those of the files themselves
 LIMIT = 30.0  # seconds that anything may take which takes a moment on an idle machine
 
@@ -212,9 +214,11 @@ class Sampler:
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         self.start = time.monotonic()
         arguments = [str(argument) for argument in arguments]
-        if "-p" in arguments or "--" in arguments:
-            arguments = ["--bpf", BPF, *arguments]
-        if EVENTS and arguments[:1] != ["report"]:
+        if arguments[:1] == ["compare"]:
+            arguments[1:1] = ["--bpf", BPF]
+        elif "-p" in arguments or "--" in arguments:
+            arguments = [*(["--helper"] if ENGINE == "helper" and "--helper" not in arguments else []), "--bpf", BPF, *arguments]
+        if EVENTS and arguments[:1] not in (["report"], ["compare"]):
             arguments = ["--events", EVENTS, *arguments]
         self.process = subprocess.Popen([SAMPLER, *arguments], **options)
         self.pid = self.process.pid

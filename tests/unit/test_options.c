@@ -395,7 +395,6 @@ static const struct {
     {{"dump", "-p1"}, "dump"},
     {{"top", "-p1"}, "top"},
     {{"diff", "a", "b"}, "diff"},
-    {{"compare", "--", "x"}, "compare"},
     {{"-p1", "compare"}, "compare"},
     {{"--"}, "program"},
     {{"-q", "--"}, "program"},
@@ -564,9 +563,93 @@ static void test_wanted_threads(void **state)
     assert_false(options_want_thread(&options, 4, "any"));
 }
 
+/* ---- compare ---- */
+
+static void test_compare(void **state)
+{
+    (void)state;
+    char *argv[MAX_ARGS + 1];
+    struct options options = good(WORDS("compare", "-p", "42"), argv);
+    assert_int_equal(options.command, COMMAND_COMPARE);
+    assert_int_equal(options.pid_count, 1);
+    assert_int_equal(options.pids[0], 42);
+    assert_int_equal(options.rate_hz, 99);
+    assert_int_equal(options.duration_ns, 20 * NS_PER_SEC);
+    assert_int_equal(options.compare.window_ns, 0);
+    assert_int_equal(options.mode, MODE_CPU);
+    assert_true(options.bpf);
+    assert_false(options.compare.with_perf);
+    assert_false(options.compare.json);
+    assert_null(options.compare.work_command);
+    options_deinit(&options);
+
+    options = good(WORDS("compare", "-d", "1m", "--window=0.5", "-m", "wall", "-u", "fp", "-r", "200", "--work",
+                         "cat x", "--json", "-o", "file", "--bpf", "off", "-v", "--", "program", "-p", "--json"),
+                   argv);
+    assert_int_equal(options.duration_ns, 60 * NS_PER_SEC);
+    assert_int_equal(options.compare.window_ns, NS_PER_SEC / 2);
+    assert_int_equal(options.mode, MODE_WALL);
+    assert_int_equal(options.unwind, UNWIND_FP);
+    assert_int_equal(options.rate_hz, 200);
+    assert_string_equal(options.compare.work_command, "cat x");
+    assert_string_equal(options.output_path, "file");
+    assert_true(options.compare.json);
+    assert_false(options.bpf);
+    assert_int_equal(options.verbosity, 1);
+    assert_string_equal(options.program[0], "program");
+    assert_string_equal(options.program[2], "--json");
+    assert_null(options.program[3]);
+    options_deinit(&options);
+
+    options = good(WORDS("compare", "-p", "1", "--with-perf"), argv);
+    assert_true(options.compare.with_perf);
+    assert_false(options.compare.perf_by_fp);
+    options_deinit(&options);
+    options = good(WORDS("compare", "--with-perf=fp", "-p", "1"), argv);
+    assert_true(options.compare.perf_by_fp);
+    options_deinit(&options);
+}
+
+static void test_compare_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[8];
+        const char *told;
+    } cases[] = {
+        {{"compare"}, "nothing to compare"},
+        {{"compare", "--"}, "no program"},
+        {{"compare", "-p", "1", "--", "x"}, "exclude"},
+        {{"compare", "-p", "1,2"}, "one process"},
+        {{"compare", "-p", "1", "x"}, "unexpected argument 'x'"},
+        {{"compare", "-p", "x"}, "--pid"},
+        {{"compare", "-p", "1", "--window", "0.1"}, "--window"},
+        {{"compare", "-p", "1", "--window", "x"}, "--window"},
+        {{"compare", "-p", "1", "-d", "3", "--window", "4"}, "longer than -d"},
+        {{"compare", "-p", "1", "--work", ""}, "--work"},
+        {{"compare", "-p", "1", "--bpf", "on"}, "--bpf"},
+        {{"compare", "-p", "1", "--with-perf=lbr"}, "--with-perf"},
+        {{"compare", "-p", "1", "-m", "wall", "--with-perf"}, "-m cpu"},
+        {{"compare", "-p", "1", "--stats", "x"}, "unknown option '--stats'"},
+        {{"compare", "-p", "1", "-t", "x"}, "unknown option '-t'"},
+        {{"compare", "-p", "1", "--rate"}, "needs a value"},
+        {{"-p", "1", "compare"}, "comes before its options"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *argv[MAX_ARGS + 1];
+        struct options options;
+        struct strbuf error = {0};
+        assert_int_equal(parse(cases[i].words, &options, &error, argv), OPTIONS_WRONG);
+        assert_non_null(strstr(error.data, cases[i].told));
+        strbuf_deinit(&error);
+        options_deinit(&options);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compare),        cmocka_unit_test(test_compare_wrong),
         cmocka_unit_test(test_defaults),       cmocka_unit_test(test_everything),
         cmocka_unit_test(test_pids),           cmocka_unit_test(test_durations),
         cmocka_unit_test(test_words),          cmocka_unit_test(test_children),
