@@ -208,7 +208,7 @@ static int find_way_in(struct injection *injection)
     }
     if (error == -EAGAIN && injection->looked_at)
         strbuf_addf(injection->why,
-                    "no thread was at a place where a library can be loaded within %.1f s (thread %d was %s); try "
+                    "no thread was at a place where a library can be loaded within %.1f s (thread %d: %s); try "
                     "again, or sample it without the helper",
                     (double)injection->request->timeout_ns / (double)NS_PER_SEC, (int)injection->looked_at,
                     injection->process.obstacle[0] ? injection->process.obstacle : "on no stack of its own");
