@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,26 +51,42 @@ static void find_limits(struct helper_shared *shared)
         atomic_fetch_or(&shared->settings.limits, HELPER_NO_TSC);
 }
 
-static int begin(struct helper_shared *shared)
+/* false: somebody is at work in this process already. Signals are owned by then. */
+static bool start(struct helper_shared *shared, int *ret_error)
 {
+    shared->report.faults_before = safeload_faults();
+    if (!state_set(shared))
+        return false;
+    state_enter(); /* against who withdraws at once */
+    *ret_error = timers_arm_all(shared);
+    if (!*ret_error)
+        *ret_error = timers_arm_process(shared);
+    if (*ret_error)
+        handler_withdraw();
+    else
+        atomic_store(&shared->report.is_ready, 1);
+    state_leave();
+    return true;
+}
+
+/* On failure nothing of it is left, and the memory is the caller's. `ret_is_consumed`: it is not, for it was in use. */
+static int begin(struct helper_shared *shared, bool *ret_is_consumed)
+{
+    int signal = (int)shared->settings.signal;
     unsigned long bytes = getauxval(AT_MINSIGSTKSZ);
     handler_set_frame_bytes(bytes ? bytes : 4096);
+    *ret_is_consumed = false;
     /* Loads by instruction only where the program's own changes of its handlers go through us. */
     int error = threads_are_followed() && shared->settings.loads != HELPER_LOADS_CALL ? safeload_own() : 0;
     if (!error)
-        error = disposition_own((int)shared->settings.signal, handler_take, SA_ONSTACK | SA_RESTART);
-    if (error)
+        error = disposition_own(signal, handler_take, SA_ONSTACK | SA_RESTART);
+    if (error) {
+        safeload_disown();
         return error;
-    disposition_set_guard((int)shared->settings.signal);
-    shared->report.faults_before = safeload_faults();
-    if (!state_set(shared))
-        return -EBUSY;
-    state_enter(); /* against who withdraws at once */
-    error = timers_arm_all(shared);
-    timers_arm_process(shared, true);
-    atomic_store(&shared->report.is_ready, 1);
-    state_leave();
-    return error;
+    }
+    disposition_set_guard(signal);
+    *ret_is_consumed = start(shared, &error);
+    return *ret_is_consumed ? error : -EBUSY;
 }
 
 /* ---- into a running program ---- */
@@ -91,6 +108,8 @@ static int make_memory(struct helper_shared **ret_shared, int *ret_fd)
     }
     *ret_shared = memory;
     (*ret_shared)->report.inode = st.st_ino;
+    (*ret_shared)->report.is_late = true;
+    (*ret_shared)->report.dev = st.st_dev;
     *ret_fd = fd;
     return 0;
 }
@@ -117,35 +136,49 @@ static void obey_argument(struct helper_shared *shared, uint64_t argument)
 int64_t sampler_helper_attach(uint64_t argument)
 {
     struct helper_shared *shared = NULL;
+    bool is_consumed;
     int fd = -1;
+    int error = state_init();
+    if (error)
+        return error;
     if (!clear_away())
         return -EBUSY;
-    int error = make_memory(&shared, &fd);
+    error = make_memory(&shared, &fd);
     if (error)
         return error;
     find_limits(shared);
     obey_argument(shared, argument);
     shared->report.fd = fd;
-    error = begin(shared);
+    error = begin(shared, &is_consumed);
     if (!error)
         return fd;
-    handler_withdraw();
-    close(fd);
+    if (!is_consumed) {
+        munmap(shared, sizeof(*shared));
+        close(fd);
+    }
     return error;
 }
 
 /* ---- before the program ---- */
 
-static void forget_in_child(void)
+static int add_lasting(struct dl_phdr_info *info, size_t size, void *context)
 {
-    struct helper_shared *shared = state_enter();
-    int signal = shared ? (int)shared->settings.signal : 0;
-    if (shared) {
-        disposition_disown(signal);
-        safeload_disown();
-        disposition_set_guard(0);
+    struct helper_report *report = context;
+    struct helper_range range = {.start_avma = UINT64_MAX};
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *program = &info->dlpi_phdr[i];
+        uint64_t start = info->dlpi_addr + program->p_vaddr;
+        if (program->p_type != PT_LOAD)
+            continue;
+        if (start < range.start_avma)
+            range.start_avma = start;
+        if (start + program->p_memsz > range.end_avma)
+            range.end_avma = start + program->p_memsz;
     }
-    state_forget();
+    if (report->lasting_count < HELPER_LASTING && range.start_avma < range.end_avma)
+        report->lasting[report->lasting_count++] = range;
+    return 0;
 }
 
 /* LD_PRELOAD as the program would have it: without us. */
@@ -179,7 +212,7 @@ static struct helper_shared *map_memory(const char *path)
 
 __attribute__((constructor)) static void load(void)
 {
-    pthread_atfork(NULL, NULL, forget_in_child);
+    pthread_atfork(state_before_fork, NULL, state_in_child);
     const char *path = getenv(HELPER_VARIABLE);
     if (!path)
         return;
@@ -188,9 +221,15 @@ __attribute__((constructor)) static void load(void)
     restore_preload();
     if (!shared)
         return;
-    threads_follow();
-    int error = begin(shared);
-    if (error)
-        handler_withdraw();
-    atomic_store(&shared->report.error, error);
+    bool is_consumed = false;
+    int error = state_init();
+    if (!error) {
+        dl_iterate_phdr(add_lasting, &shared->report);
+        threads_follow();
+        error = begin(shared, &is_consumed);
+    }
+    if (error && !is_consumed) {
+        atomic_store(&shared->report.error, error);
+        munmap(shared, sizeof(*shared));
+    }
 }

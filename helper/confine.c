@@ -12,6 +12,9 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 
+/* Some milliseconds; a handler takes microseconds. */
+enum { PATIENCE_TURNS = 200000 };
+
 /* For confine_x86_64.S. */
 __attribute__((visibility("hidden"))) void *confine_real_syscall;
 __attribute__((visibility("hidden"))) void confine_note(void);
@@ -22,6 +25,10 @@ static void note(uint32_t limits)
     if (shared)
         atomic_fetch_or(&shared->settings.limits, limits);
     state_leave();
+    /* Handlers of other threads that have begun before may still be about to make a call. (One that we have interrupted
+     * ourselves will not end before us.) */
+    for (long i = 0; shared && i < PATIENCE_TURNS && state_is_used(); i++)
+        __builtin_ia32_pause();
 }
 
 void confine_note(void)

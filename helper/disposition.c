@@ -128,7 +128,9 @@ static struct kernel_action action_for_kernel(const struct owned *owned, unsigne
         /* No code of the program runs. Ours runs also where a stack is used up, and no call ends early by it. */
         action.flags |= SA_ONSTACK | SA_RESTART;
         action.flags &= ~(uint64_t)SA_NODEFER;
-        action.mask = 0;
+        /* And no other handler of the program's comes between, which might jump out of ours. Faults must stay. */
+        action.mask = ~(kernel_mask_of(SIGSEGV) | kernel_mask_of(SIGBUS) | kernel_mask_of(SIGILL) |
+                        kernel_mask_of(SIGFPE) | kernel_mask_of(SIGTRAP) | kernel_mask_of(SIGSYS));
     }
     if (!(action.flags & KERNEL_SA_RESTORER)) {
         action.flags |= KERNEL_SA_RESTORER;

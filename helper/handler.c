@@ -18,7 +18,8 @@ enum {
     MARGIN_BYTES = 256,
     RED_ZONE_BYTES = 128,
     /* Signals come so late by the kernel's own ticks: 10 ms at CONFIG_HZ=100, twice. */
-    LATE_NS = 20000000
+    LATE_NS = 20000000,
+    VERY_LATE_NS = 200000000
 };
 
 static size_t frame_bytes = 4096;
@@ -53,6 +54,7 @@ struct run {
     int32_t tid;
     uint32_t ticks;
     uint32_t blocked_ticks;
+    uint32_t unloads; /* as it was when the handler began */
     enum safeload_way way;
     uint64_t began_tsc;
 };
@@ -158,6 +160,8 @@ static struct helper_record *begin_record(struct run *run, enum helper_record_ki
     record->blocked_ticks = run->blocked_ticks;
     record->count = 0;
     record->handler_tsc = 0;
+    record->part = 0;
+    record->unloads = run->unloads;
     if (run->slot != HELPER_SLOTS) {
         uint64_t tsc = run->shared->slots[run->slot].last_handler_tsc;
         record->handler_tsc = tsc < UINT32_MAX ? (uint32_t)tsc : UINT32_MAX;
@@ -165,13 +169,15 @@ static struct helper_record *begin_record(struct run *run, enum helper_record_ki
     return record;
 }
 
-static bool record_frames(struct run *run, enum helper_record_kind kind, const uint64_t *frames, uint32_t count)
+static bool record_frames(struct run *run, enum helper_record_kind kind, uint32_t part, const uint64_t *frames,
+                          uint32_t count)
 {
     uint64_t position;
     struct helper_record *record = begin_record(run, kind, count * sizeof(frames[0]), &position);
     if (!record)
         return false;
     record->count = count;
+    record->part = part;
     memcpy(record + 1, frames, count * sizeof(frames[0]));
     ring_commit(record, position);
     return true;
@@ -223,15 +229,18 @@ __attribute__((noinline)) static void sample_stack(struct run *run)
     struct walk walk = {.shared = run->shared, .way = run->way, .exact = true};
     uint64_t frames[HELPER_RECORD_FRAMES];
     uint32_t count = 0;
+    uint32_t part = 0;
     uint32_t depth = run->shared->settings.max_depth;
-    if (!find_stack(run, &walk.stack_start_avma, &walk.stack_end_avma)) {
+    /* Rules may be of code that is gone. */
+    bool is_current = run->unloads == atomic_load_explicit(&run->shared->settings.map_unloads, memory_order_relaxed);
+    if (!is_current || !find_stack(run, &walk.stack_start_avma, &walk.stack_end_avma)) {
         record_copy(run);
         return;
     }
     read_registers(run->context, &walk.registers);
     for (;;) {
         if (count == HELPER_RECORD_FRAMES) {
-            if (!record_frames(run, HELPER_RECORD_FRAMES_PART, frames, count))
+            if (!record_frames(run, HELPER_RECORD_FRAMES_PART, part++, frames, count))
                 return;
             count = 0;
         }
@@ -243,32 +252,42 @@ __attribute__((noinline)) static void sample_stack(struct run *run)
             return;
         }
         if (step == WALK_OUTERMOST) {
-            record_frames(run, HELPER_RECORD_FRAMES_LAST, frames, count);
+            record_frames(run, HELPER_RECORD_FRAMES_LAST, part, frames, count);
             return;
         }
         if (depth == 0) {
-            record_frames(run, HELPER_RECORD_FRAMES_CUT, frames, count);
+            record_frames(run, HELPER_RECORD_FRAMES_CUT, part, frames, count);
             return;
         }
     }
 }
 
-static bool is_behind_syscall(const struct run *run)
+/* mov $number,%eax; syscall, as the C library writes it, and the thread is behind it: the number; else -1. */
+static int64_t call_before(const struct run *run)
 {
-    uint8_t bytes[2];
+    enum { MOV_EAX = 0xb8, BYTES = 7, UNKNOWN_CALL = 1 << 20 };
+    uint8_t bytes[BYTES];
+    uint32_t number;
     uint64_t pc = (uint64_t)run->context->uc_mcontext.gregs[REG_RIP];
-    return safe_copy(run->way, bytes, pc - sizeof(bytes), sizeof(bytes)) == sizeof(bytes) && bytes[0] == 0x0f &&
-           bytes[1] == 0x05;
+    if (safe_copy(run->way, bytes, pc - BYTES, BYTES) != BYTES || bytes[5] != 0x0f || bytes[6] != 0x05)
+        return -1;
+    memcpy(&number, bytes + 1, sizeof(number));
+    return bytes[0] == MOV_EAX ? number : UNKNOWN_CALL;
 }
 
 /*
- * More ticks than the kernel's own explain have passed in a system call that took long, which is where the thread is
- * now; or the signal was blocked, and where they passed is not known.
+ * More ticks than the kernel's own explain. They have passed in a system call that took long, which is where the thread
+ * is now; or the signal was blocked, and where they passed is not known: then it is behind the call that has let it
+ * through, or, if that was the return from a handler, anywhere. (Anywhere is also who runs on a virtual machine that
+ * was itself not let run, but not for so long.)
  */
 static void find_blocked(struct run *run)
 {
-    uint64_t period_ns = run->shared->settings.period_ns;
-    if (run->ticks > 1 + LATE_NS / period_ns && !is_behind_syscall(run)) {
+    uint64_t late_ns = (run->ticks - 1) * run->shared->settings.period_ns;
+    if (late_ns <= LATE_NS)
+        return;
+    int64_t call = call_before(run);
+    if (call == SYS_rt_sigprocmask || (call < 0 && late_ns > VERY_LATE_NS)) {
         run->blocked_ticks = run->ticks - 1;
         run->ticks = 1;
     }
@@ -276,7 +295,7 @@ static void find_blocked(struct run *run)
 
 static void count_eintr(struct run *run)
 {
-    if (run->context->uc_mcontext.gregs[REG_RAX] == -EINTR && is_behind_syscall(run))
+    if (run->context->uc_mcontext.gregs[REG_RAX] == -EINTR && call_before(run) >= 0)
         atomic_fetch_add_explicit(&run->shared->report.eintr, 1, memory_order_relaxed);
 }
 
@@ -286,10 +305,10 @@ static void sample(struct run *run)
         record_no_room(run);
         return;
     }
-    if (run->way == SAFELOAD_CALL)
-        atomic_fetch_add_explicit(&run->shared->report.by_call, run->ticks, memory_order_relaxed);
     find_blocked(run);
     count_eintr(run);
+    if (run->way == SAFELOAD_CALL)
+        atomic_fetch_add_explicit(&run->shared->report.by_call, run->ticks, memory_order_relaxed);
     sample_stack(run);
     atomic_store_explicit(&run->shared->report.faults, safeload_faults() - run->shared->report.faults_before,
                           memory_order_relaxed);
@@ -306,39 +325,62 @@ static int32_t own_tid(void)
 static bool is_ours(const struct helper_shared *shared, const siginfo_t *info, struct run *ret)
 {
     uint64_t value = (uint64_t)info->si_value.sival_ptr;
-    uint32_t cookie = shared->settings.cookie;
     ret->slot = (uint32_t)value;
     ret->ticks = 1;
-    if (info->si_code == SI_KERNEL && shared->settings.timer == HELPER_TIMER_PROCESS) {
-        ret->slot = HELPER_SLOTS;
-        return true;
-    }
-    if ((info->si_code != SI_TIMER && info->si_code != SI_QUEUE) || value >> 32 != cookie || ret->slot > HELPER_SLOTS)
+    if ((info->si_code != SI_TIMER && info->si_code != SI_QUEUE) || value >> 32 != shared->settings.cookie)
         return false;
     if (info->si_code == SI_TIMER && info->si_overrun > 0)
         ret->ticks += (uint32_t)info->si_overrun;
-    return true;
+    return ret->slot <= HELPER_SLOT_WATCH;
 }
 
-/* The slot, for signals that do not tell; the thread's id as the slot has it, else asked for. */
-static void find_thread(struct run *run)
+/* The slot, for signals that do not tell; the thread's id as the slot has it, else asked for. false: it must not be. */
+static bool find_thread(struct run *run)
 {
     run->tid =
         run->slot < HELPER_SLOTS ? atomic_load_explicit(&run->shared->slots[run->slot].tid, memory_order_relaxed) : 0;
     if (run->tid)
-        return;
+        return true;
+    if (!may_call(run))
+        return false;
     run->tid = own_tid();
     run->slot = timers_slot(run->shared, run->tid);
     if (run->slot != HELPER_SLOTS)
         timers_arm(run->shared, run->slot);
+    return true;
 }
 
-static bool is_abandoned(const struct helper_shared *shared)
+/*
+ * Does nobody hear of the sampler any more? By the signals that have come since: what lies between two of them counts
+ * for a tenth of a second at most, so a pause of all of us, or of the machine, is no silence of the sampler's.
+ */
+static bool is_abandoned(struct helper_shared *shared)
 {
-    uint64_t alive = atomic_load_explicit(&shared->settings.alive_tsc, memory_order_relaxed);
-    uint64_t now = state_tsc(shared);
-    return now > alive && now - alive > shared->settings.patience_tsc;
+    enum { PIECES = 50 };
+    struct helper_report *report = &shared->report;
+    uint64_t patience_tsc = shared->settings.patience_tsc;
+    uint64_t alive_tsc = atomic_load_explicit(&shared->settings.alive_tsc, memory_order_relaxed);
+    uint64_t now_tsc = state_tsc(shared);
+    uint64_t last_tsc = atomic_exchange_explicit(&report->silent_last_tsc, now_tsc, memory_order_relaxed);
+    if (atomic_exchange_explicit(&report->silent_alive_tsc, alive_tsc, memory_order_relaxed) != alive_tsc) {
+        atomic_store_explicit(&report->silent_tsc, 0, memory_order_relaxed);
+        return false;
+    }
+    uint64_t piece_tsc = now_tsc > last_tsc ? now_tsc - last_tsc : 0;
+    if (piece_tsc > patience_tsc / PIECES)
+        piece_tsc = patience_tsc / PIECES;
+    return atomic_fetch_add_explicit(&report->silent_tsc, piece_tsc, memory_order_relaxed) + piece_tsc >= patience_tsc;
 }
+
+/* Late signals of ours are not the program's: where it has a handler of its own for them, ours stays before it. */
+static void disown(int signal)
+{
+    struct kernel_action program;
+    if (disposition_exchange(signal, NULL, &program) != 0 || !kernel_action_has_function(&program))
+        disposition_disown(signal);
+}
+
+static void close_descriptor(struct helper_shared *shared);
 
 void handler_withdraw(void)
 {
@@ -346,8 +388,10 @@ void handler_withdraw(void)
     if (!shared)
         return;
     timers_delete_all(shared);
-    disposition_disown((int)shared->settings.signal);
+    disown((int)shared->settings.signal);
     safeload_disown();
+    if (shared->report.fd >= 0)
+        close_descriptor(shared);
     atomic_store(&shared->report.withdrawn, 1);
 }
 
@@ -357,7 +401,8 @@ static void close_descriptor(struct helper_shared *shared)
     struct stat now;
     int32_t fd = shared->report.fd;
     shared->report.fd = -1;
-    if (rawcall3(SYS_fstat, fd, (long)&now, 0) == 0 && now.st_ino == shared->report.inode)
+    if (rawcall3(SYS_fstat, fd, (long)&now, 0) == 0 && now.st_ino == shared->report.inode &&
+        now.st_dev == shared->report.dev)
         rawcall3(SYS_close, fd, 0, 0);
 }
 
@@ -371,7 +416,8 @@ static void serve(struct run *run)
             handler_withdraw();
         return;
     }
-    find_thread(run);
+    if (run->slot == HELPER_SLOT_WATCH || !find_thread(run))
+        return;
     if (wish == HELPER_WISH_RUN)
         sample(run);
     if (may_call(run)) {
@@ -392,9 +438,10 @@ bool handler_take(int signal, siginfo_t *info, ucontext_t *context)
     (void)signal;
     run.shared = state_enter();
     run.began_tsc = run.shared ? state_tsc(run.shared) : 0;
+    run.unloads = run.shared ? atomic_load_explicit(&run.shared->report.unloads, memory_order_relaxed) : 0;
     bool ours = run.shared && is_ours(run.shared, info, &run);
     if (ours)
         serve(&run);
     state_leave();
-    return ours;
+    return ours || state_knows(info); /* or it is a late one of an earlier turn */
 }

@@ -14,7 +14,9 @@
 
 #include "unwind/rule.h"
 
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HELPER_MAGIC UINT64_C(0x316870656c686d73)
@@ -43,7 +45,7 @@ enum helper_wish {
 
 enum helper_timer {
     HELPER_TIMER_THREAD,  /* one timer_create(2) for each thread, on its CPU clock */
-    HELPER_TIMER_PROCESS, /* setitimer(2), ITIMER_PROF: whatever thread the kernel chooses */
+    HELPER_TIMER_PROCESS, /* one on the process's CPU clock: whatever thread the kernel chooses */
     HELPER_TIMER_NONE     /* wall mode: signals come from the sampler */
 };
 
@@ -56,11 +58,12 @@ enum {
 enum helper_loads { HELPER_LOADS_AUTO, HELPER_LOADS_INSTRUCTION, HELPER_LOADS_CALL };
 
 struct helper_settings {
-    _Atomic uint32_t wish; /* enum helper_wish */
-    uint32_t timer;        /* enum helper_timer */
-    uint32_t loads;        /* enum helper_loads */
-    uint32_t signal;       /* that samples; owned by the helper (disposition.h) */
-    uint64_t period_ns;    /* of CPU time, between two ticks of a timer */
+    _Atomic uint32_t wish;        /* enum helper_wish */
+    uint32_t timer;               /* enum helper_timer */
+    uint32_t loads;               /* enum helper_loads */
+    uint32_t signal;              /* that samples; owned by the helper (disposition.h) */
+    uint64_t period_ns;           /* of CPU time, between two ticks of a timer */
+    _Atomic uint32_t map_unloads; /* report.unloads when regions and rules were those of the maps */
     uint32_t max_depth;
     uint32_t follows_frame_pointers; /* where no unwind information is; else only the sampler does what is left */
     uint32_t cookie;                 /* in the value of each signal that is ours */
@@ -98,15 +101,22 @@ struct helper_rule {
 };
 _Static_assert(sizeof(struct helper_rule) == 32, "two rules in a cache line");
 
+/* Half-open. */
+struct helper_range {
+    uint64_t start_avma;
+    uint64_t end_avma;
+};
+
 /* ---- a thread ---- */
 
 enum helper_slot_state {
     HELPER_SLOT_FREE,
-    HELPER_SLOT_TAKEN,  /* being made */
-    HELPER_SLOT_WANTED, /* by the sampler: it wants a timer (or needs none, with another kind) */
-    HELPER_SLOT_ARMED,  /* it has one */
-    HELPER_SLOT_BARE,   /* it cannot have one: out of timers */
-    HELPER_SLOT_GONE    /* by the sampler or the thread: it has ended, its timer is to be deleted */
+    HELPER_SLOT_TAKEN,   /* being made */
+    HELPER_SLOT_WANTED,  /* by the sampler: it wants a timer (or needs none, with another kind) */
+    HELPER_SLOT_ARMED,   /* it has one */
+    HELPER_SLOT_BLOCKED, /* its thread has our signal blocked; the sampler says when that is over */
+    HELPER_SLOT_BARE,    /* it cannot have one: out of timers */
+    HELPER_SLOT_GONE     /* by the sampler or the thread: it has ended, its timer is to be deleted */
 };
 
 struct helper_slot {
@@ -126,6 +136,21 @@ struct helper_slot {
     uint64_t start_avma;       /* its first function, if known */
 };
 
+/* Instead of a slot's number, in what a signal carries: of no certain thread; only to look whether we are still wanted.
+ */
+enum { HELPER_SLOT_NONE = HELPER_SLOTS, HELPER_SLOT_WATCH };
+
+/*
+ * Whoever has one of these blocked gets no signal of ours: that one itself; and where the helper came late, those of
+ * faults, which are blocked in their handlers: that may run on an alternate stack on which no other frame has room.
+ */
+static inline uint64_t helper_blocking(uint32_t signal, bool is_late)
+{
+    uint64_t faults = UINT64_C(1) << (SIGSEGV - 1) | UINT64_C(1) << (SIGBUS - 1) | UINT64_C(1) << (SIGILL - 1) |
+                      UINT64_C(1) << (SIGFPE - 1);
+    return UINT64_C(1) << (signal - 1) | (is_late ? faults : 0);
+}
+
 static inline uint32_t helper_slot_first(int32_t tid)
 {
     return (uint32_t)tid * UINT32_C(0x9e3779b1) >> (32 - 13);
@@ -140,7 +165,13 @@ static inline uint64_t helper_value(uint32_t cookie, uint32_t slot)
 
 /* ---- the helper's ---- */
 
+enum { HELPER_LASTING = 256 };
+
 struct helper_report {
+    /* What the program began with, where the helper was there before it: it is never unloaded. */
+    uint32_t lasting_count;
+    struct helper_range lasting[HELPER_LASTING];
+    bool is_late;               /* the program was there before the helper */
     _Atomic uint32_t is_ready;  /* signals are owned, timers made */
     _Atomic uint32_t withdrawn; /* it has let go of everything but this memory */
     _Atomic uint64_t lost;      /* records that there was no room for, in ticks */
@@ -154,9 +185,16 @@ struct helper_report {
     _Atomic uint32_t lost_handlers; /* the program has put its own in the place of those that loads need */
     _Atomic uint64_t by_call;       /* samples whose loads were system calls */
     _Atomic int32_t error;          /* a negative errno: it could not begin */
-    int32_t fd;                     /* of this memory, in the target; -1: none */
-    uint64_t inode;                 /* and what is there, to know it again */
-    _Atomic uint32_t is_fd_taken;   /* by the sampler: it has this memory, its descriptor in the target can go */
+    int32_t process_timer;          /* as in a slot */
+    _Atomic uint32_t unloads;       /* calls of dlclose(3) that have begun, and that have ended */
+    /* How long nobody has heard of the sampler: since that alive_tsc, by the signals that came meanwhile. */
+    _Atomic uint64_t silent_alive_tsc;
+    _Atomic uint64_t silent_last_tsc;
+    _Atomic uint64_t silent_tsc;
+    int32_t fd;     /* of this memory, in the target; -1: none */
+    uint64_t inode; /* and what is there, to know it again */
+    uint64_t dev;
+    _Atomic uint32_t is_fd_taken; /* by the sampler: it has this memory, its descriptor in the target can go */
 };
 
 enum helper_record_kind {
@@ -184,9 +222,11 @@ struct helper_record {
     uint32_t blocked_ticks; /* more of them, for which the signal was blocked: nobody knows where */
     uint32_t count;         /* of frames, or of bytes of the stack */
     uint32_t handler_tsc;   /* the thread's handler before this one ran for so long; 0: not known */
+    uint32_t part;          /* of a stack: how many records of it came before */
+    uint32_t unloads;       /* as report.unloads was then */
 };
 enum { HELPER_RECORD_ALIGN = 32 };
-_Static_assert(sizeof(struct helper_record) == 40, "no holes");
+_Static_assert(sizeof(struct helper_record) == 48, "no holes");
 
 struct helper_copy {
     struct registers registers; /* as interrupted */

@@ -2,47 +2,119 @@
 
 #include "helper/rawcall.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
-static _Atomic(struct helper_shared *) current;
-static _Atomic(struct helper_shared *) leaving; /* to be unmapped when nobody uses it */
-static _Atomic uint32_t users;
+/* In `word`: who is in, and above that what becomes of the memory. */
+#define USERS    ((UINT64_C(1) << 32) - 1)
+#define LEAVING  (UINT64_C(1) << 32) /* nobody gets it any more */
+#define UNMAPPED (UINT64_C(1) << 33) /* the last one has left and unmaps it */
+
+struct state {
+    _Atomic uint64_t word;
+    _Atomic(struct helper_shared *) current;
+};
+
+enum { PAGE_BYTES = 4096, COOKIES = 16 };
+
+static struct state *state;
+static _Atomic uint32_t cookies[COOKIES]; /* of this turn and earlier ones */
+static _Atomic uint32_t next_cookie;
+/* Not wiped by fork. */
+static struct helper_shared *mapped;
+static bool was_used;
+
+int state_init(void)
+{
+    if (state)
+        return 0;
+    void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return -errno;
+    if (madvise(page, PAGE_BYTES, MADV_WIPEONFORK) < 0) {
+        int error = -errno;
+        munmap(page, PAGE_BYTES);
+        return error;
+    }
+    state = page;
+    return 0;
+}
 
 struct helper_shared *state_enter(void)
 {
-    atomic_fetch_add(&users, 1);
-    return atomic_load(&current);
+    if (!state)
+        return NULL;
+    uint64_t before = atomic_fetch_add(&state->word, 1);
+    return before & LEAVING ? NULL : atomic_load(&state->current);
 }
 
-/* Who comes after state_take finds nothing in `current`; so once there is no user, there will be none of `leaving`. */
-void state_leave(void)
+static void unmap(void)
 {
-    if (atomic_fetch_sub(&users, 1) != 1)
-        return;
-    struct helper_shared *shared = atomic_exchange(&leaving, NULL);
+    struct helper_shared *shared = atomic_exchange(&state->current, NULL);
+    mapped = NULL;
     if (shared)
         rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
+    atomic_fetch_and(&state->word, ~(LEAVING | UNMAPPED));
+}
+
+void state_leave(void)
+{
+    if (!state)
+        return;
+    uint64_t word = atomic_load(&state->word);
+    do {
+        if (!(word & USERS)) /* in a child, whose parent had entered */
+            return;
+    } while (!atomic_compare_exchange_weak(&state->word, &word, word - 1));
+    uint64_t empty = LEAVING;
+    if (word - 1 == LEAVING && atomic_compare_exchange_strong(&state->word, &empty, LEAVING | UNMAPPED))
+        unmap();
+}
+
+bool state_is_used(void)
+{
+    return state && (atomic_load(&state->word) & USERS);
 }
 
 bool state_set(struct helper_shared *shared)
 {
     struct helper_shared *none = NULL;
-    return !atomic_load(&leaving) && atomic_compare_exchange_strong(&current, &none, shared);
+    if (!state || atomic_load(&state->word) & LEAVING ||
+        !atomic_compare_exchange_strong(&state->current, &none, shared))
+        return false;
+    mapped = shared;
+    atomic_store(&cookies[atomic_fetch_add(&next_cookie, 1) % COOKIES], shared->settings.cookie);
+    return true;
 }
 
 struct helper_shared *state_take(void)
 {
-    struct helper_shared *shared = atomic_exchange(&current, NULL);
-    if (shared)
-        atomic_store(&leaving, shared);
-    return shared;
+    struct helper_shared *shared = atomic_load(&state->current);
+    return shared && !(atomic_fetch_or(&state->word, LEAVING) & LEAVING) ? shared : NULL;
 }
 
-void state_forget(void)
+void state_before_fork(void)
 {
-    struct helper_shared *shared = atomic_exchange(&current, NULL);
-    atomic_store(&users, 0);
-    atomic_store(&leaving, NULL);
-    if (shared)
-        rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
+    was_used = state_is_used();
+}
+
+void state_in_child(void)
+{
+    struct helper_shared *shared = mapped;
+    mapped = NULL;
+    if (!shared || was_used || atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)
+        return;
+    rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
+}
+
+bool state_knows(const siginfo_t *info)
+{
+    uint32_t cookie = (uint32_t)((uint64_t)info->si_value.sival_ptr >> 32);
+    if ((info->si_code != SI_TIMER && info->si_code != SI_QUEUE) || !cookie)
+        return false;
+    for (unsigned i = 0; i < COOKIES; i++)
+        if (atomic_load_explicit(&cookies[i], memory_order_relaxed) == cookie)
+            return true;
+    return false;
 }

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -27,18 +28,38 @@ static int32_t own_tid(void)
     return (int32_t)rawcall3(SYS_gettid, 0, 0, 0);
 }
 
+/* It would only pile up, or go to who waits for signals. */
+static bool is_blocked(int signal)
+{
+    uint64_t blocked = 0;
+    rawcall4(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)&blocked, sizeof(blocked));
+    return blocked >> (signal - 1) & 1U;
+}
+
 static void begin_thread(void *(*function)(void *))
 {
     struct helper_shared *shared = state_enter();
-    if (shared) {
+    if (shared && !(atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)) {
         uint32_t slot = timers_slot(shared, own_tid());
-        if (slot != HELPER_SLOTS) {
+        if (slot == HELPER_SLOTS) {
+            atomic_fetch_add(&shared->report.timers_failed, 1);
+        } else {
             shared->slots[slot].start_avma = (uint64_t)function;
-            timers_arm(shared, slot);
+            if (is_blocked((int)shared->settings.signal))
+                timers_note_blocked(shared, slot);
+            else
+                timers_arm(shared, slot);
             pthread_setspecific(end_key, &shared->slots[slot]); /* so that end_thread is called */
         }
     }
     state_leave();
+}
+
+static void end_slot(struct helper_shared *shared, uint32_t slot)
+{
+    if (!(atomic_load(&shared->settings.limits) & HELPER_NO_CALLS) &&
+        atomic_load(&shared->slots[slot].tid) == own_tid())
+        timers_end_thread(shared, slot);
 }
 
 /* The destructor of end_key: at each end of a thread but that of the process. */
@@ -47,7 +68,7 @@ static void end_thread(void *slot)
     struct helper_shared *shared = state_enter();
     uint64_t off = (uint64_t)slot - (uint64_t)(shared ? shared->slots : NULL);
     if (shared && off < sizeof(shared->slots)) /* it may be other memory by now than when the thread began */
-        timers_end_thread(shared, (uint32_t)(off / sizeof(shared->slots[0])));
+        end_slot(shared, (uint32_t)(off / sizeof(shared->slots[0])));
     state_leave();
 }
 

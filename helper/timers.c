@@ -8,8 +8,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
+
+/* CPU time between two looks whether the sampler is still there. */
+#define WATCH_NS UINT64_C(1000000000)
 
 /* include/linux/posix-timers_types.h: the CPU clock of one thread, and which of its three it is. */
 enum { CPUCLOCK_SCHED = 2, CPUCLOCK_PERTHREAD = 4 };
@@ -85,6 +87,11 @@ static long create_timer(const struct helper_shared *shared, uint32_t number, in
     if (!error)
         *ret_timer = timer + 1;
     return error;
+}
+
+void timers_note_blocked(struct helper_shared *shared, uint32_t number)
+{
+    change_state(&shared->slots[number], HELPER_SLOT_WANTED, HELPER_SLOT_BLOCKED);
 }
 
 void timers_arm(struct helper_shared *shared, uint32_t number)
@@ -168,6 +175,8 @@ static void record_rest(struct helper_shared *shared, uint32_t number, uint64_t 
     record->blocked_ticks = 0;
     record->count = 1;
     record->handler_tsc = 0;
+    record->part = 0;
+    record->unloads = atomic_load(&shared->report.unloads);
     memcpy(record + 1, &frame, sizeof(frame));
     ring_commit(record, position);
 }
@@ -189,6 +198,7 @@ void timers_end_thread(struct helper_shared *shared, uint32_t number)
     free_slot(slot, HELPER_SLOT_WANTED);
     free_slot(slot, HELPER_SLOT_ARMED);
     free_slot(slot, HELPER_SLOT_BARE);
+    free_slot(slot, HELPER_SLOT_BLOCKED);
 }
 
 /* struct linux_dirent64, getdents64(2) */
@@ -199,6 +209,42 @@ struct entry {
     uint8_t type;
     char name[];
 };
+
+/* "SigBlk:\t0000000000010000": one bit a signal. 0 when it is not there. */
+static uint64_t blocked_signals(const char *text, long size)
+{
+    static const char key[] = "\nSigBlk:\t";
+    enum { KEY_BYTES = sizeof(key) - 1, DIGITS = 16 };
+    uint64_t mask = 0;
+    for (long at = 0; at + KEY_BYTES + DIGITS <= size; at++) {
+        if (memcmp(text + at, key, KEY_BYTES) != 0)
+            continue;
+        for (const char *digit = text + at + KEY_BYTES; digit < text + at + KEY_BYTES + DIGITS; digit++)
+            mask = mask << 4 | (uint64_t)(*digit >= 'a' ? *digit - 'a' + 10 : *digit - '0');
+        break;
+    }
+    return mask;
+}
+
+bool timers_is_blocked(const struct helper_shared *shared, int32_t tid)
+{
+    char path[40] = "/proc/self/task/";
+    char text[2048];
+    char digits[12];
+    size_t at = strlen(path);
+    size_t count = 0;
+    for (int32_t rest = tid; rest && count < sizeof(digits); rest /= 10)
+        digits[count++] = (char)('0' + rest % 10);
+    while (count)
+        path[at++] = digits[--count];
+    memcpy(path + at, "/status", sizeof("/status"));
+    long fd = rawcall4(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    long size = rawcall3(SYS_read, fd, (long)text, sizeof(text));
+    rawcall3(SYS_close, fd, 0, 0);
+    return blocked_signals(text, size) & helper_blocking(shared->settings.signal, shared->report.is_late);
+}
 
 static int32_t tid_of(const char *name)
 {
@@ -220,7 +266,9 @@ int timers_arm_all(struct helper_shared *shared)
             const struct entry *entry = (const struct entry *)(void *)(buffer + off);
             int32_t tid = tid_of(entry->name);
             uint32_t number = tid ? timers_slot(shared, tid) : HELPER_SLOTS;
-            if (number != HELPER_SLOTS)
+            if (number != HELPER_SLOTS && timers_is_blocked(shared, tid))
+                timers_note_blocked(shared, number);
+            else if (number != HELPER_SLOTS)
                 timers_arm(shared, number);
             off += entry->size;
         }
@@ -229,19 +277,32 @@ int timers_arm_all(struct helper_shared *shared)
     return (int)size;
 }
 
-void timers_arm_process(struct helper_shared *shared, bool is_on)
+int timers_arm_process(struct helper_shared *shared)
 {
-    if (shared->settings.timer != HELPER_TIMER_PROCESS)
-        return;
-    uint64_t us = is_on ? (shared->settings.period_ns + 999) / 1000 : 0;
-    struct timeval period = {.tv_sec = (time_t)(us / 1000000U), .tv_usec = (suseconds_t)(us % 1000000U)};
-    struct itimerval timer = {.it_interval = period, .it_value = period};
-    rawcall3(SYS_setitimer, ITIMER_PROF, (long)&timer, 0);
+    bool samples = shared->settings.timer == HELPER_TIMER_PROCESS;
+    uint64_t period_ns = samples ? shared->settings.period_ns : WATCH_NS;
+    if (shared->settings.timer == HELPER_TIMER_THREAD)
+        return 0;
+    struct sigevent event;
+    memset(&event, 0, sizeof(event));
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = (int)shared->settings.signal;
+    event.sigev_value.sival_ptr =
+        (void *)helper_value(shared->settings.cookie, samples ? HELPER_SLOT_NONE : HELPER_SLOT_WATCH);
+    struct itimerspec when = {.it_value = timespec_of(period_ns), .it_interval = timespec_of(period_ns)};
+    int32_t timer;
+    long error = rawcall3(SYS_timer_create, CLOCK_PROCESS_CPUTIME_ID, (long)&event, (long)&timer);
+    if (error)
+        return (int)error;
+    shared->report.process_timer = timer + 1;
+    return (int)rawcall4(SYS_timer_settime, timer, 0, (long)&when, 0);
 }
 
 void timers_delete_all(struct helper_shared *shared)
 {
-    timers_arm_process(shared, false);
+    if (shared->report.process_timer > 0)
+        rawcall3(SYS_timer_delete, shared->report.process_timer - 1, 0, 0);
+    shared->report.process_timer = 0;
     for (uint32_t number = 0; number < HELPER_SLOTS; number++) {
         struct helper_slot *slot = &shared->slots[number];
         uint32_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);

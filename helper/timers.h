@@ -17,6 +17,9 @@
 /* The slot of a thread of this process, made if there is none. HELPER_SLOTS: all that it may have are taken. */
 uint32_t timers_slot(struct helper_shared *shared, int32_t tid);
 
+/* Its thread has our signal blocked: no timer now. */
+void timers_note_blocked(struct helper_shared *shared, uint32_t slot);
+
 /* Makes the slot's timer, if it wants one and another is not at it. */
 void timers_arm(struct helper_shared *shared, uint32_t slot);
 
@@ -29,8 +32,14 @@ void timers_end_thread(struct helper_shared *shared, uint32_t slot);
 /* All slots of the process's threads, and their timers. Not in a handler. 0 or a negative errno. */
 int timers_arm_all(struct helper_shared *shared);
 
-/* Starts or stops the process's timer, if it is of that kind. */
-void timers_arm_process(struct helper_shared *shared, bool is_on);
+/*
+ * The process's own timer: the only one, if it is of that kind; where nothing else ticks, one each second of CPU time,
+ * so that somebody looks whether the sampler is still there. 0 or a negative errno.
+ */
+int timers_arm_process(struct helper_shared *shared);
+
+/* Does that thread have our signal blocked? It would only pile up, or go to who waits for signals. Not in a handler. */
+bool timers_is_blocked(const struct helper_shared *shared, int32_t tid);
 
 /* Deletes all. */
 void timers_delete_all(struct helper_shared *shared);

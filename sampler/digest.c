@@ -30,6 +30,7 @@ const char *failure_name(enum failure failure)
         [FAILURE_UNWIND] = "unwind",
         [FAILURE_NO_ROOM] = "no_room",
         [FAILURE_BLOCKED] = "signals_blocked",
+        [FAILURE_UNLOADED] = "unloaded",
     };
     return names[failure];
 }
@@ -127,6 +128,32 @@ static int take_frames(struct digest *digest, const struct item *item)
     }
     stack->end = item->end;
     digest->counters.frames_by_helper += item->frame_count - 1;
+    return 0;
+}
+
+static bool is_certain(const struct certain_code *certain, uint64_t avma)
+{
+    for (size_t i = 0; i < certain->count; i++)
+        if (avma >= certain->ranges[i].start_avma && avma < certain->ranges[i].end_avma)
+            return true;
+    return false;
+}
+
+/*
+ * Code may have gone, and other code have come to its place, between a helper's sample and our look at the maps: the
+ * stack is cut where that may be. -EAGAIN: nothing of it is certain.
+ */
+static int cut_uncertain(struct stack *stack, const struct item *item)
+{
+    for (size_t i = 0; i < stack->count; i++) {
+        const struct frame *frame = &stack->frames[i];
+        if (is_certain(item->certain, frame_lookup_avma(frame->avma, frame->exact)))
+            continue;
+        if (i == 0)
+            return -EAGAIN;
+        stack->count = i;
+        stack->end = STACK_CUT_BAD_PC;
+    }
     return 0;
 }
 
@@ -238,11 +265,13 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
         error = item->frame_count ? take_frames(digest, item) : unwind_item(digest, item, reader);
         if (!error && item->helper && !item->frame_count)
             helperlink_learn(item->helper, digest->unwinder, item, &digest->stack);
-        if (error == -EINVAL)
-            item->failure = FAILURE_UNWIND;
+        if (!error && item->certain)
+            error = cut_uncertain(&digest->stack, item);
+        if (error == -EINVAL || error == -EAGAIN)
+            item->failure = error == -EINVAL ? FAILURE_UNWIND : FAILURE_UNLOADED;
         else if (!error)
             error = add_walk(digest, item, outcome);
-        if (error && error != -EINVAL)
+        if (error && error != -EINVAL && error != -EAGAIN)
             return error;
     }
     outcome->failure = (uint8_t)item->failure;

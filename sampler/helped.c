@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* A thread that runs and has no timer yet, though the helper knows of it, gets a signal; not too often. */
@@ -20,10 +21,23 @@
 
 #define FILTER_PERIOD_NS (20 * NS_PER_MS)
 
+#define BLOCKED_PERIOD_NS NS_PER_SEC
+
+/* In wall mode helpers have no timers of threads that would let them notice that they are to go: so they are told. */
+enum { WITHDRAW_SIGNALS = 8 };
+#define WITHDRAW_NS       (200 * NS_PER_MS)
+#define WITHDRAW_PIECE_NS (25 * NS_PER_MS)
+
+/* A target can pretend any number of samples. It cannot have used more CPU time than there is; and it may be so much
+ * ahead, for signals that came late. */
+#define AHEAD_TICKS 20000
+
 /* Into a program that has just begun, by exec in the place of another, a helper is put as into any that runs: not yet
  * while the dynamic linker is at work. */
 enum { INJECT_TRIES = 6 };
-#define READY_NS          NS_PER_SEC /* a preloaded one has begun by then */
+#define READY_NS NS_PER_SEC /* a preloaded one has begun by then */
+/* Samples from before that we have seen code go are on their way for two ticks. */
+#define DOUBT_NS          (50 * NS_PER_MS)
 #define INJECT_FIRST_NS   (30 * NS_PER_MS)
 #define INJECT_AGAIN_NS   (500 * NS_PER_MS)
 #define INJECT_TIMEOUT_NS (250 * NS_PER_MS)
@@ -60,6 +74,18 @@ static pid_t inner_tid_of(const struct helped_process *target, const struct thre
     return thread_read_status(thread, &status) == 0 ? status.innermost_tid : 0;
 }
 
+/* Has it our signal blocked? Asked once a second at most. */
+static bool is_blocked(struct helped *helped, const struct helped_process *target, struct thread *thread)
+{
+    struct procfs_status status;
+    if (thread->helper_blocked_ns && helped->now_ns - thread->helper_blocked_ns < BLOCKED_PERIOD_NS)
+        return thread->helper_blocked;
+    thread->helper_blocked_ns = helped->now_ns;
+    thread->helper_blocked =
+        thread_read_status(thread, &status) == 0 && (status.signals_blocked & helperlink_blocking(target->link));
+    return thread->helper_blocked;
+}
+
 static bool needs_timer(const struct helped *helped)
 {
     return helped->options->mode == MODE_CPU && !helped->options->helper_timer_process;
@@ -73,6 +99,8 @@ static void want_thread(struct helped *helped, struct helped_process *target, st
         return;
     }
     if (!thread->helper_tid) {
+        if (is_blocked(helped, target, thread))
+            return;
         thread->helper_tid = inner_tid_of(target, thread);
         if (!thread->helper_tid)
             return;
@@ -80,6 +108,11 @@ static void want_thread(struct helped *helped, struct helped_process *target, st
     }
     if (thread->is_armed || !needs_timer(helped))
         return;
+    if (helperlink_is_blocked(target->link, thread->helper_slot)) {
+        if (!is_blocked(helped, target, thread))
+            helperlink_unblock_thread(target->link, thread->helper_slot);
+        return;
+    }
     thread->is_armed = helperlink_has_armed(target->link, thread->helper_slot);
     bool runs = thread->ran_ns > thread->helper_seen_ns;
     if (thread->is_armed || !runs || helped->now_ns - thread->helper_seen_ns < NUDGE_NS ||
@@ -128,6 +161,18 @@ static struct item *take_item(struct helped *helped, struct helped_process *targ
     return item;
 }
 
+/* More than it can have run is not believed. */
+static bool is_plausible(struct helped *helped, struct helped_process *target, uint64_t ticks)
+{
+    double seconds = (double)(helped->now_ns - target->first_ns) / (double)NS_PER_SEC;
+    double most = seconds * (double)helped->cpu_count * (double)helped->options->rate_hz + AHEAD_TICKS;
+    if (helped->options->mode == MODE_WALL)
+        most = (seconds * (double)helped->options->rate_hz + 1) * ((double)target->process->thread_count + 1) +
+               AHEAD_TICKS;
+    target->ticks += ticks;
+    return (double)target->ticks <= most;
+}
+
 static void put(struct helped *helped, struct item *item)
 {
     pipeline_put(helped->pipeline, item);
@@ -142,6 +187,14 @@ static void put_failure(struct helped *helped, struct helped_process *target, st
         return;
     item->failure = failure;
     put(helped, item);
+}
+
+/* Code may have been unloaded between that sample and the maps that we have. */
+static void note_certain(const struct helped_process *target, const struct helper_event *event, struct item *item)
+{
+    bool is_doubtful = event->unloads != target->map_unloads || target->doubtful_until_ns > target->drained_ns;
+    if (is_doubtful && item->map)
+        item->certain = &target->certain;
 }
 
 /* The stack as the kernel has shown it to the helper. */
@@ -161,6 +214,7 @@ static void put_copy(struct helped *helped, struct helped_process *target, struc
     item->stack = extent ? *extent : (struct extent){0};
     item->helper = target->link;
     item->helper_slot = event->slot;
+    note_certain(target, event, item);
     item->is_urgent = true;
     put(helped, item);
 }
@@ -187,51 +241,71 @@ static void put_frames(struct helped *helped, struct helped_process *target, str
         return;
     }
     item->helper = target->link;
+    note_certain(target, event, item);
     put(helped, item);
 }
 
 /* ---- stacks in parts ---- */
 
-static struct helped_part *find_part(struct helped *helped, pid_t tid)
+static struct helped_part *find_part(struct helped *helped, const struct helped_process *target, pid_t tid)
 {
     for (size_t i = 0; i < HELPED_PARTS; i++)
-        if (helped->parts[i].count && helped->parts[i].tid == tid)
+        if (helped->parts[i].count && helped->parts[i].tid == tid && helped->parts[i].target == target)
             return &helped->parts[i];
     return NULL;
 }
 
-static void add_part(struct helped *helped, const struct helper_event *event, const uint8_t *bytes)
+static void give_up(struct helped *helped, struct helped_part *part)
 {
-    struct helped_part *part = find_part(helped, event->tid);
+    if (part && part->count)
+        helped->parts_lost++;
+    if (part)
+        part->count = 0;
+}
+
+/* The frames of a record behind those that came before. NULL: these were not the ones, or there is no memory. */
+static struct helped_part *add_part(struct helped *helped, const struct helped_process *target,
+                                    const struct helper_event *event, const uint8_t *bytes)
+{
+    struct helped_part *part = find_part(helped, target, event->tid);
+    if (part && event->part != part->next) {
+        give_up(helped, part);
+        part = NULL;
+    }
+    if (!part && event->part != 0)
+        return NULL;
     if (!part) {
         part = &helped->parts[helped->next_part++ % HELPED_PARTS];
-        helped->parts_lost += part->count > 0;
-        part->count = 0;
+        give_up(helped, part);
         part->tid = event->tid;
+        part->target = target;
+        part->next = 0;
     }
     size_t count = part->count + event->count;
     if (count > helped->options->max_depth + HELPER_RECORD_FRAMES ||
         array_room(&part->frames, &part->capacity, count)) {
-        part->count = 0;
-        helped->parts_lost++;
-        return;
+        give_up(helped, part);
+        return NULL;
     }
     memcpy(part->frames + part->count, bytes, event->count * sizeof(uint64_t));
     part->count = count;
+    part->next++;
+    return part;
 }
 
 static void put_last_part(struct helped *helped, struct helped_process *target, struct thread *thread,
                           const struct helper_event *event, const uint8_t *bytes)
 {
     enum stack_end end = event->kind == HELPER_RECORD_FRAMES_CUT ? STACK_CUT_DEPTH : STACK_COMPLETE;
-    struct helped_part *part = find_part(helped, event->tid);
-    if (!part) {
+    if (event->part == 0) {
+        give_up(helped, find_part(helped, target, event->tid));
         put_frames(helped, target, thread, event, (const uint64_t *)(const void *)bytes, event->count, end);
         return;
     }
-    add_part(helped, event, bytes);
-    if (part->count)
-        put_frames(helped, target, thread, event, part->frames, part->count, end);
+    struct helped_part *part = add_part(helped, target, event, bytes);
+    if (!part)
+        return;
+    put_frames(helped, target, thread, event, part->frames, part->count, end);
     part->count = 0;
 }
 
@@ -241,27 +315,30 @@ static void handle_event(struct helped *helped, struct helped_process *target, c
                          const uint8_t *bytes)
 {
     struct thread *thread = find_thread(helped, target, event->tid);
-    struct helped_part *part;
+    bool is_part = event->kind == HELPER_RECORD_FRAMES_PART; /* the last one of them counts */
+    if (!is_plausible(helped, target, is_part ? 0 : (uint64_t)event->ticks + event->blocked_ticks)) {
+        target->past.resets++;
+        return;
+    }
     if (thread && (!thread->is_wanted || event->slot == HELPER_SLOTS) && helped->options->thread_count)
         return; /* not of the user's choice */
     if (!thread && helped->options->thread_count)
         return;
-    if (event->blocked_ticks)
+    if (event->blocked_ticks && !is_part)
         put_failure(helped, target, thread, event, event->blocked_ticks, FAILURE_BLOCKED);
     if (thread)
         thread->helper_answered_ns = helped->now_ns;
     switch (event->kind) {
     case HELPER_RECORD_FRAMES_PART:
-        add_part(helped, event, bytes);
+        add_part(helped, target, event, bytes);
         break;
     case HELPER_RECORD_FRAMES_LAST:
     case HELPER_RECORD_FRAMES_CUT:
         put_last_part(helped, target, thread, event, bytes);
         break;
     case HELPER_RECORD_COPY:
-        part = find_part(helped, event->tid);
-        if (part)
-            part->count = 0;
+        if (find_part(helped, target, event->tid))
+            find_part(helped, target, event->tid)->count = 0;
         put_copy(helped, target, thread, event, bytes);
         break;
     case HELPER_RECORD_REST:
@@ -279,7 +356,11 @@ static void drain(struct helped *helped, struct helped_process *target)
 {
     struct helper_event event;
     const uint8_t *bytes;
-    while (target->link && helperlink_next(target->link, &event, &bytes))
+    if (!target->link)
+        return;
+    target->drained_ns = clock_now_ns();
+    helperlink_begin_drain(target->link, target->drained_ns);
+    while (helperlink_next(target->link, &event, &bytes))
         handle_event(helped, target, &event, bytes);
 }
 
@@ -306,10 +387,9 @@ static const struct thread *any_thread(const struct process *process)
     return process->thread_count ? process->threads[0] : NULL;
 }
 
-/* The process is another program now, by exec. */
+/* The process is another program now, by exec, or the helper in it has gone. */
 static void lose_helper(struct helped *helped, struct helped_process *target)
 {
-    target->past.execs++;
     target->tries = 0;
     target->try_ns = helped->now_ns + INJECT_FIRST_NS;
     if (!target->link)
@@ -318,6 +398,9 @@ static void lose_helper(struct helped *helped, struct helped_process *target)
     struct helper_counters counters = helperlink_counters(target->link);
     helper_counters_add(&target->past, &counters);
     target->link = NULL;
+    target->is_checked = false;
+    target->map_unloads = 0;
+    target->has_certain = false;
     for (size_t i = 0; i < target->process->thread_count; i++) {
         struct thread *thread = target->process->threads[i];
         thread->helper_tid = 0;
@@ -359,8 +442,52 @@ static void check_helper(struct helped *helped, struct helped_process *target)
     if (!error && !is_ready && helped->now_ns - target->began_ns < READY_NS)
         return;
     target->is_checked = true;
-    if (error || !helperlink_is_mapped(target->link, target->process->proc_fd))
+    if (error || !helperlink_is_mapped(target->link, target->process->proc_fd)) {
+        target->past.execs++;
         lose_helper(helped, target);
+    }
+}
+
+static bool is_same(const struct code_region *a, const struct code_region *b)
+{
+    return a && b && a->image == b->image && a->has_bias == b->has_bias && a->bias == b->bias &&
+           a->map_off - a->start_avma == b->map_off - b->start_avma;
+}
+
+static bool is_as_before(const struct helped_process *target, const struct extent *range)
+{
+    return target->last_map && is_same(codemap_find(&target->last_map->code, range->start_avma),
+                                       codemap_find(&target->process->map->code, range->start_avma));
+}
+
+/* What lasts: told by a helper that was there from the beginning; else what is there when we begin, as long as it
+ * stays. */
+static void find_certain(struct helped_process *target)
+{
+    struct certain_code *certain = &target->certain;
+    const struct codemap *code = &target->process->map->code;
+    target->has_certain = true;
+    if (helperlink_lasting(target->link, certain))
+        return;
+    certain->count = 0;
+    for (size_t i = 0; i < code->count && certain->count < CERTAIN_RANGES; i++)
+        if (code->regions[i].image)
+            certain->ranges[certain->count++] =
+                (struct extent){.start_avma = code->regions[i].start_avma, .end_avma = code->regions[i].end_avma};
+}
+
+/* Of what there was at the beginning some may be gone, and others in its place. */
+static void forget_gone(struct helped_process *target)
+{
+    struct certain_code now;
+    struct certain_code *certain = &target->certain;
+    size_t kept = 0;
+    if (!target->has_certain || helperlink_lasting(target->link, &now))
+        return;
+    for (size_t i = 0; i < certain->count; i++)
+        if (is_as_before(target, &certain->ranges[i]))
+            certain->ranges[kept++] = certain->ranges[i];
+    certain->count = kept;
 }
 
 /* Space and maps of the process as they are now. */
@@ -373,11 +500,29 @@ static void refresh(struct helped *helped, struct helped_process *target)
         return;
     if (thread->tid == process->pid)
         memcpy(target->comm, stat.comm, sizeof(target->comm));
-    if (process->space && stat.image_hash != process->image_hash)
+    if (process->space && stat.image_hash != process->image_hash) {
+        target->past.execs++;
         lose_helper(helped, target);
+    }
+    /* What is unloaded from now on is counted later than this. */
+    uint32_t unloads = target->link ? helperlink_unloads(target->link) : 0;
+    struct address_map *before = process->map ? address_map_ref(process->map) : NULL;
+    if (unloads != target->map_unloads && process->space)
+        process->space->maps_stale = true;
     sampling_refresh(helped->sampling, thread, stat.image_hash, helped->now_ns);
-    if (process->map && target->link)
-        helperlink_set_map(target->link, process->map);
+    if (process->map != before || unloads == target->map_unloads)
+        target->map_unloads = unloads;
+    address_map_unref(target->last_map);
+    target->last_map = before;
+    if (!process->map || !target->link)
+        return;
+    if (helperlink_set_map(target->link, process->map)) {
+        target->doubtful_until_ns = helped->now_ns + DOUBT_NS;
+        forget_gone(target);
+    }
+    helperlink_set_map_unloads(target->link, target->map_unloads);
+    if (!target->has_certain && target->is_checked)
+        find_certain(target);
 }
 
 void helped_begin_tick(struct helped *helped, uint64_t now_ns)
@@ -389,8 +534,14 @@ void helped_begin_tick(struct helped *helped, uint64_t now_ns)
             helperlink_beat(target->link, now_ns);
         if (!target->process)
             continue;
+        if (!target->first_ns)
+            target->first_ns = now_ns;
         refresh(helped, target);
         check_helper(helped, target);
+        if (target->link && helperlink_is_withdrawn(target->link)) {
+            target->past.gone++; /* it has not heard of us for long: we were stopped, or the machine */
+            lose_helper(helped, target);
+        }
         if (target->try_ns && now_ns >= target->try_ns && target->process->map)
             try_again(helped, target);
         if (!target->link)
@@ -427,6 +578,10 @@ static void ask_thread(struct helped *helped, struct helped_process *target, con
         flights_keep(helped->flights, thread);
         return;
     }
+    if (is_blocked(helped, target, thread)) {
+        put_failure(helped, target, thread, &nothing, 1, FAILURE_BLOCKED);
+        return;
+    }
     bool is_waiting = thread->helper_answered_ns < thread->helper_asked_ns;
     if (is_waiting && helped->now_ns - thread->helper_asked_ns < ANSWER_NS)
         return;
@@ -444,12 +599,13 @@ void helped_take(struct helped *helped, const struct choice *choices, size_t cou
 {
     for (size_t i = 0; i < helped->process_count; i++) {
         struct helped_process *target = &helped->processes[i];
-        for (size_t j = 0; target->process && target->link && j < target->process->thread_count; j++)
+        for (size_t j = 0; target->process && target->link && target->is_checked && j < target->process->thread_count;
+             j++)
             want_thread(helped, target, target->process->threads[j]);
     }
     for (size_t i = 0; i < count && helped->options->mode == MODE_WALL; i++) {
         struct helped_process *target = find_helped(helped, choices[i].thread->process);
-        if (target && target->link)
+        if (target && target->link && target->is_checked)
             ask_thread(helped, target, &choices[i]);
     }
 }
@@ -478,6 +634,7 @@ void helped_end_process(struct helped *helped, struct process *process)
 int helped_init(struct helped *helped, const struct capture_target *targets, size_t count)
 {
     struct procfs_status own;
+    helped->cpu_count = (unsigned)get_nprocs();
     autoclose int proc_fd = procfs_open_process(getpid());
     if (proc_fd >= 0 && procfs_read_status(proc_fd, &own) == 0)
         helped->own_filters = own.seccomp_filters;
@@ -502,6 +659,7 @@ static void deinit_process(struct helped_process *target)
     for (size_t i = 0; i < target->own_count; i++)
         helperlink_free(target->own[i]);
     free(target->own);
+    address_map_unref(target->last_map);
     strbuf_deinit(&target->why_not);
     thread_shared_unref(target->unseen);
 }
@@ -526,24 +684,50 @@ void helped_deinit(struct helped *helped)
     *helped = (struct helped){0};
 }
 
+/* Whoever runs next notices. In wall mode nobody has a timer: some thread is told, and if it cannot hear, another. */
+static void withdraw(struct helped *helped, struct helped_process *target)
+{
+    struct process *process = target->process;
+    helperlink_ask_withdraw(target->link);
+    if (helped->options->mode == MODE_CPU) {
+        helperlink_wait_withdrawn(target->link, WITHDRAW_NS);
+        return;
+    }
+    size_t told = 0;
+    for (size_t i = 0; i < process->thread_count && told < WITHDRAW_SIGNALS && target->is_checked; i++) {
+        if (is_blocked(helped, target, process->threads[i]))
+            continue;
+        told++;
+        helperlink_signal(target->link, process->pid, process->threads[i]->tid, HELPER_SLOT_WATCH);
+        if (helperlink_wait_withdrawn(target->link, WITHDRAW_PIECE_NS))
+            return;
+    }
+}
+
 void helped_finish(struct helped *helped)
 {
     for (size_t i = 0; i < helped->process_count; i++) {
         struct helped_process *target = &helped->processes[i];
         if (!target->process || !target->link)
             continue;
-        helperlink_withdraw(target->link);
+        withdraw(helped, target);
         drain(helped, target);
     }
 }
 
 void helped_account(const struct helped *helped, struct account *account)
 {
+    uint64_t period_ns = NS_PER_SEC / helped->options->rate_hz;
+    uint64_t sampled_ns = 0;
     for (size_t i = 0; i < helped->process_count; i++) {
         const struct helped_process *target = &helped->processes[i];
         if (target->unseen)
             account_unseen(account, target->unseen, target->comm, target->unseen_ns);
+        sampled_ns += target->ticks * period_ns;
     }
+    /* A thread with one sample is not for all of its time a sampled one: what was lost shows. */
+    if (helped->options->mode == MODE_CPU && sampled_ns < account->cpu_ns_sampled)
+        account->cpu_ns_sampled = sampled_ns;
 }
 
 struct helper_counters helped_counters(const struct helped *helped)

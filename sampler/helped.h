@@ -18,9 +18,13 @@
 
 struct capture_target;
 
+struct helped_process;
+
 /* A walk's addresses that have come in parts; more is to come. */
 struct helped_part {
+    const struct helped_process *target;
     pid_t tid;
+    uint32_t next;    /* record of it */
     uint64_t *frames; /* owned */
     size_t count;
     size_t capacity;
@@ -45,6 +49,16 @@ struct helped_process {
     struct thread_shared *unseen; /* owned reference; NULL: none so far */
     char comm[PROCFS_COMM_BYTES];
     uint64_t unseen_ns;
+    /* Code that lasts; the map before this one; the helper's count of unloads at which this one was read; until when
+     * samples are of a time before we saw that code was gone; when the ring was read last. */
+    struct certain_code certain;
+    bool has_certain;
+    struct address_map *last_map; /* owned reference */
+    uint32_t map_unloads;
+    uint64_t doubtful_until_ns;
+    uint64_t drained_ns;
+    uint64_t first_ns; /* of sampling */
+    uint64_t ticks;    /* of all that it has sent */
     bool has_own_tids; /* its threads have other numbers in its own pid namespace */
     bool has_filter;   /* a seccomp filter, as far as was looked */
     uint64_t filter_read_ns;
@@ -61,6 +75,7 @@ struct helped {
     size_t process_count;
     struct helped_part parts[HELPED_PARTS];
     size_t next_part;
+    unsigned cpu_count;
     unsigned own_filters; /* of seccomp, of ourselves */
     uint64_t now_ns;
     uint64_t parts_lost; /* stacks that were given up */

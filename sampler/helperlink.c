@@ -24,9 +24,8 @@
 
 /* The sampler is taken for dead when it was not heard of for so long. */
 #define PATIENCE_NS (5 * NS_PER_SEC)
-
-/* A busy thread comes by within a period and a scheduler tick. Who does not come by does nothing. */
-#define WITHDRAW_TIMEOUT_NS (200 * NS_PER_MS)
+/* Until we have begun: other targets may take their time. */
+#define FIRST_PATIENCE_NS (10 * NS_PER_SEC)
 
 enum { MAPS_LIMIT_BYTES = 64 << 20 };
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
@@ -36,6 +35,7 @@ struct helperlink {
     int fd; /* owned; -1: only mapped */
     uint32_t cookie;
     int signal;
+    bool is_injected;
     struct helperring ring;
     struct helpercost cost;
     uint64_t generation;   /* of the last map */
@@ -88,12 +88,8 @@ static enum helper_timer timer_of(const struct options *options)
     return options->helper_timer_process ? HELPER_TIMER_PROCESS : HELPER_TIMER_THREAD;
 }
 
-/* A signal that nobody minds: ignored where nobody has a handler, so one that is late does no harm. The process's timer
- * has its own. */
-static int signal_of(const struct options *options)
-{
-    return timer_of(options) == HELPER_TIMER_PROCESS ? SIGPROF : SIGURG;
-}
+/* Ignored where nobody has a handler, so one that is late does no harm. */
+enum { SIGNAL = SIGURG };
 
 static uint32_t make_cookie(void)
 {
@@ -119,14 +115,14 @@ static int map_memory(struct helperlink *link)
     return link->rules ? 0 : -ENOMEM;
 }
 
-static struct helperlink *new_link(const struct options *options)
+static struct helperlink *new_link(void)
 {
     struct helperlink *link = calloc(1, sizeof(*link));
     if (!link)
         return NULL;
     pthread_mutex_init(&link->mutex, NULL);
     link->fd = -1;
-    link->signal = signal_of(options);
+    link->signal = SIGNAL;
     link->cookie = make_cookie();
     link->buffer = malloc(HELPERRING_BUFFER_BYTES);
     link->counters.is_there = true;
@@ -141,13 +137,13 @@ static void set_settings(struct helperlink *link, const struct options *options)
 {
     struct helper_settings *settings = &link->shared->settings;
     settings->max_depth = options->max_depth < UINT32_MAX ? (uint32_t)options->max_depth : UINT32_MAX;
-    settings->patience_tsc = helpercost_tsc(&link->cost, PATIENCE_NS);
-    helperlink_beat(link, clock_now_ns());
+    settings->patience_tsc = helpercost_tsc(&link->cost, FIRST_PATIENCE_NS);
+    atomic_store(&settings->alive_tsc, helpercost_now_tsc());
 }
 
 int helperlink_new(const struct options *options, struct helperlink **ret_link)
 {
-    struct helperlink *link = new_link(options);
+    struct helperlink *link = new_link();
     if (!link)
         return -ENOMEM;
     link->fd = memfd_create("sampler-helper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -181,11 +177,19 @@ void helperlink_path(const struct helperlink *link, struct strbuf *ret_path)
     strbuf_addf(ret_path, "/proc/%d/fd/%d", (int)getpid(), link->fd);
 }
 
+/* What the target calls its memory may be anything, a device for example: it is looked at before it is opened. */
 static int open_memory(struct helperlink *link, int proc_fd, int64_t number)
 {
     char path[48];
+    struct stat st;
     snprintf(path, sizeof(path), "fd/%lld", (long long)number);
-    link->fd = openat(proc_fd, path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    autoclose int place_fd = openat(proc_fd, path, O_PATH | O_CLOEXEC);
+    if (place_fd < 0 || fstat(place_fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || st.st_size != sizeof(struct helper_shared))
+        return -EINVAL;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", place_fd);
+    link->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     return link->fd < 0 ? -errno : map_memory(link);
 }
 
@@ -193,7 +197,7 @@ int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, uin
                       struct helperlink **ret_link, struct strbuf *ret_why)
 {
     struct strbuf library = {0};
-    struct helperlink *link = new_link(options);
+    struct helperlink *link = new_link();
     struct inject_result result = {0};
     int error = link ? helperlink_find_library(&library) : -ENOMEM;
     if (error) {
@@ -224,18 +228,29 @@ int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, uin
         helperlink_free(link);
         return error;
     }
+    link->is_injected = true;
     set_settings(link, options);
     atomic_store(&link->shared->report.is_fd_taken, 1);
     *ret_link = link;
     return 0;
 }
 
-void helperlink_withdraw(struct helperlink *link)
+void helperlink_ask_withdraw(struct helperlink *link)
 {
-    uint64_t end_ns = clock_now_ns() + WITHDRAW_TIMEOUT_NS;
     atomic_store(&link->shared->settings.wish, HELPER_WISH_WITHDRAW);
-    while (!atomic_load(&link->shared->report.withdrawn) && clock_now_ns() < end_ns)
+}
+
+bool helperlink_is_withdrawn(const struct helperlink *link)
+{
+    return atomic_load(&link->shared->report.withdrawn) != 0;
+}
+
+bool helperlink_wait_withdrawn(const struct helperlink *link, uint64_t timeout_ns)
+{
+    uint64_t end_ns = clock_now_ns() + timeout_ns;
+    while (!helperlink_is_withdrawn(link) && clock_now_ns() < end_ns)
         clock_sleep_until(clock_now_ns() + NS_PER_MS);
+    return helperlink_is_withdrawn(link);
 }
 
 void helperlink_free(struct helperlink *link)
@@ -288,17 +303,41 @@ void helperlink_must_not_call(struct helperlink *link)
 void helperlink_beat(struct helperlink *link, uint64_t now_ns)
 {
     helpercost_update(&link->cost, now_ns);
+    link->shared->settings.patience_tsc = helpercost_tsc(&link->cost, PATIENCE_NS);
     atomic_store_explicit(&link->shared->settings.alive_tsc, helpercost_now_tsc(), memory_order_relaxed);
 }
 
-void helperlink_set_map(struct helperlink *link, const struct address_map *map)
+bool helperlink_set_map(struct helperlink *link, const struct address_map *map)
 {
     if (map->code.generation == link->generation)
-        return;
+        return false;
     link->generation = map->code.generation;
     pthread_mutex_lock(&link->mutex);
-    helperrules_set_map(link->rules, &map->code);
+    bool has_lost = helperrules_set_map(link->rules, &map->code);
     pthread_mutex_unlock(&link->mutex);
+    return has_lost;
+}
+
+uint32_t helperlink_unloads(const struct helperlink *link)
+{
+    return atomic_load(&link->shared->report.unloads);
+}
+
+void helperlink_set_map_unloads(struct helperlink *link, uint32_t unloads)
+{
+    atomic_store(&link->shared->settings.map_unloads, unloads);
+}
+
+bool helperlink_lasting(const struct helperlink *link, struct certain_code *ret)
+{
+    const struct helper_report *report = &link->shared->report;
+    uint32_t count = *(const volatile uint32_t *)&report->lasting_count;
+    ret->count = 0;
+    for (uint32_t i = 0; i < count && i < HELPER_LASTING; i++) {
+        struct helper_range range = *(const volatile struct helper_range *)&report->lasting[i];
+        ret->ranges[ret->count++] = (struct extent){.start_avma = range.start_avma, .end_avma = range.end_avma};
+    }
+    return !link->is_injected;
 }
 
 static bool change_state(struct helper_slot *slot, uint32_t from, uint32_t to)
@@ -342,6 +381,22 @@ uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid)
     return HELPER_SLOTS;
 }
 
+void helperlink_unblock_thread(struct helperlink *link, uint32_t slot)
+{
+    if (slot < HELPER_SLOTS && change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_WANTED))
+        note_moved(link, slot);
+}
+
+bool helperlink_is_blocked(const struct helperlink *link, uint32_t slot)
+{
+    return slot < HELPER_SLOTS && atomic_load(&link->shared->slots[slot].state) == HELPER_SLOT_BLOCKED;
+}
+
+uint64_t helperlink_blocking(const struct helperlink *link)
+{
+    return helper_blocking((uint32_t)link->signal, link->is_injected);
+}
+
 bool helperlink_has_armed(const struct helperlink *link, uint32_t slot)
 {
     return slot < HELPER_SLOTS && atomic_load(&link->shared->slots[slot].state) == HELPER_SLOT_ARMED;
@@ -353,6 +408,7 @@ void helperlink_end_thread(struct helperlink *link, uint32_t slot, pid_t inner_t
         return;
     if (change_state(&link->shared->slots[slot], HELPER_SLOT_ARMED, HELPER_SLOT_GONE) ||
         change_state(&link->shared->slots[slot], HELPER_SLOT_WANTED, HELPER_SLOT_GONE) ||
+        change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_GONE) ||
         change_state(&link->shared->slots[slot], HELPER_SLOT_BARE, HELPER_SLOT_GONE))
         note_moved(link, slot);
 }
@@ -376,9 +432,15 @@ static void count(struct helperlink *link, const struct helper_event *event)
         counters->walked += event->ticks;
     if (event->kind == HELPER_RECORD_COPY)
         counters->copied += event->ticks;
-    counters->blocked += event->blocked_ticks;
-    if (event->handler_tsc)
+    if (event->kind != HELPER_RECORD_FRAMES_PART)
+        counters->blocked += event->blocked_ticks;
+    if (event->handler_tsc && event->part == 0)
         histogram_add(&counters->handler_ns, helpercost_ns(&link->cost, event->handler_tsc));
+}
+
+void helperlink_begin_drain(struct helperlink *link, uint64_t now_ns)
+{
+    helperring_begin(&link->ring, now_ns);
 }
 
 bool helperlink_next(struct helperlink *link, struct helper_event *ret, const uint8_t **ret_bytes)
@@ -459,6 +521,7 @@ void helper_counters_add(struct helper_counters *sum, const struct helper_counte
     sum->resets += more->resets;
     sum->execs += more->execs;
     sum->missing += more->missing;
+    sum->gone += more->gone;
     histogram_merge(&sum->handler_ns, &more->handler_ns);
     histogram_merge(&sum->delivery_ns, &more->delivery_ns);
 }

@@ -36,6 +36,7 @@ struct helper_counters {
     uint64_t timers;
     uint64_t timers_failed;
     uint64_t execs;   /* times that the program became another one, and the helper went away with the first */
+    uint64_t gone;    /* that went by themselves, since they had not heard of us for too long */
     uint64_t missing; /* of these, into the next one none could be put */
     uint64_t resets;  /* of the ring, for nonsense in it */
     struct histogram handler_ns;
@@ -62,8 +63,12 @@ int helperlink_inject(const struct options *options, pid_t pid, int proc_fd, uin
 /* To load a library takes some milliseconds; a busy machine or a program that is deep in its allocator more. */
 #define HELPERLINK_INJECT_TIMEOUT_NS (5 * NS_PER_SEC)
 
-/* Asks it to withdraw, which it does when it next gets a signal; waits for that, but not long. */
-void helperlink_withdraw(struct helperlink *link);
+/* Asks it to withdraw, which it does when it next gets a signal. */
+void helperlink_ask_withdraw(struct helperlink *link);
+/* It has: asked, or because it has not heard of us for long. */
+bool helperlink_is_withdrawn(const struct helperlink *link);
+/* Waits until it has; at most so long. Returns whether. */
+bool helperlink_wait_withdrawn(const struct helperlink *link, uint64_t timeout_ns);
 void helperlink_free(struct helperlink *link);
 
 /* Is the helper at work? A negative errno: it could not begin. */
@@ -78,17 +83,35 @@ void helperlink_must_not_call(struct helperlink *link);
 /* We are still there. At least every few seconds. */
 void helperlink_beat(struct helperlink *link, uint64_t now_ns);
 
-/* The code is mapped so from now on. Cheap when it is the map of the last call. */
-void helperlink_set_map(struct helperlink *link, const struct address_map *map);
+/*
+ * The code is mapped so from now on. Cheap when it is the map of the last call. Returns whether code has gone that was
+ * there before, or another has taken its place.
+ */
+bool helperlink_set_map(struct helperlink *link, const struct address_map *map);
+
+/* Counts moments at which code may have been unloaded; where the helper cannot know, it stays 0. */
+uint32_t helperlink_unloads(const struct helperlink *link);
+/* The map of the last call was read when that was so; only then are its rules used. */
+void helperlink_set_map_unloads(struct helperlink *link, uint32_t unloads);
+/* What certainly lasts, as the helper says; false: it was not there when the program began. */
+bool helperlink_lasting(const struct helperlink *link, struct certain_code *ret);
 
 /* A thread that has no timer yet; `inner_tid` as the target itself sees it. Its slot, or HELPER_SLOTS: no more room. */
 uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid);
+/* Its thread has our signal blocked no longer. */
+void helperlink_unblock_thread(struct helperlink *link, uint32_t slot);
+bool helperlink_is_blocked(const struct helperlink *link, uint32_t slot);
+uint64_t
+helperlink_blocking(const struct helperlink *link); /* signals: who has one of them blocked gets none of ours */
 bool helperlink_has_armed(const struct helperlink *link, uint32_t slot);
 /* It has ended: its timer is to go. */
 void helperlink_end_thread(struct helperlink *link, uint32_t slot, pid_t inner_tid);
 
 /* A signal to one thread: a sample of where it is (wall mode), or only to get its timer made. 0 or a negative errno. */
 int helperlink_signal(const struct helperlink *link, pid_t pid, pid_t tid, uint32_t slot);
+
+/* What it has recorded by now is to be read. */
+void helperlink_begin_drain(struct helperlink *link, uint64_t now_ns);
 
 /* The next thing that it has recorded; the buffer is the link's, until the next call. */
 bool helperlink_next(struct helperlink *link, struct helper_event *ret, const uint8_t **ret_bytes);

@@ -1,6 +1,10 @@
 #include "sampler/helperring.h"
 
+#include "common/clock.h"
+
 #include <string.h>
+
+#define STUCK_NS NS_PER_SEC
 
 static struct helper_record *record_at(const struct helperring *ring, uint64_t position)
 {
@@ -12,6 +16,7 @@ static void reset(struct helperring *ring, uint64_t head)
 {
     ring->resets++;
     ring->tail = head - head % HELPER_RECORD_ALIGN;
+    ring->end = ring->tail;
     atomic_store_explicit(&ring->ring->tail, ring->tail, memory_order_release);
 }
 
@@ -63,6 +68,8 @@ static void fill(const struct helper_record *header, const struct helper_record 
                                  .ticks = header->ticks,
                                  .blocked_ticks = header->blocked_ticks,
                                  .handler_tsc = header->handler_tsc,
+                                 .part = header->part,
+                                 .unloads = header->unloads,
                                  .count = header->count};
     if (header->kind == HELPER_RECORD_COPY) {
         struct helper_copy copy;
@@ -76,46 +83,48 @@ static void fill(const struct helper_record *header, const struct helper_record 
     }
 }
 
+void helperring_begin(struct helperring *ring, uint64_t now_ns)
+{
+    uint64_t head = atomic_load_explicit(&ring->ring->head, memory_order_acquire);
+    bool is_waiting = head != ring->tail && ring->tail == ring->stuck_at && ring->stuck_since_ns != 0;
+    if (head - ring->tail > HELPER_RING_BYTES || head % HELPER_RECORD_ALIGN != 0 ||
+        (is_waiting && now_ns - ring->stuck_since_ns > STUCK_NS)) {
+        reset(ring, head);
+        is_waiting = false;
+    }
+    if (!is_waiting)
+        ring->stuck_since_ns = head != ring->tail ? now_ns : 0;
+    ring->stuck_at = ring->tail;
+    ring->end = ring->tail + (head - ring->tail <= HELPER_RING_BYTES ? head - ring->tail : 0);
+}
+
 bool helperring_next(struct helperring *ring, void *buffer, struct helper_event *ret)
 {
-    /* At most one turn: a target that writes as fast as we read does not keep us. */
-    for (uint64_t read = 0; read <= HELPER_RING_BYTES;) {
-        uint64_t head = atomic_load_explicit(&ring->ring->head, memory_order_acquire);
+    while (ring->tail != ring->end) {
         uint64_t left = HELPER_RING_BYTES - ring->tail % HELPER_RING_BYTES;
-        if (head == ring->tail)
-            return false;
-        if (head - ring->tail > HELPER_RING_BYTES) {
-            reset(ring, head);
-            return false;
-        }
         struct helper_record *record = record_at(ring, ring->tail);
         if (atomic_load_explicit(&record->commit, memory_order_acquire) != ~ring->tail)
             return false;
         uint32_t size = *(volatile uint32_t *)&record->size;
         uint32_t kind = *(volatile uint32_t *)&record->kind;
-        if (!is_size(size, left)) {
-            reset(ring, head);
-            return false;
-        }
-        if (kind == HELPER_RECORD_PAD) {
-            read += size;
-            advance(ring, size);
-            continue;
-        }
         struct helper_record header;
-        if (size < sizeof(header)) {
-            reset(ring, head);
+        bool is_pad = kind == HELPER_RECORD_PAD;
+        if (!is_size(size, left) || size > ring->end - ring->tail || (!is_pad && size < sizeof(header))) {
+            reset(ring, ring->end);
             return false;
         }
-        memcpy(&header, record, sizeof(header));
-        header.size = size;
-        if (!is_sound(&header)) {
-            reset(ring, head);
-            return false;
+        if (!is_pad) {
+            memcpy(&header, record, sizeof(header));
+            header.size = size;
+            if (!is_sound(&header)) {
+                reset(ring, ring->end);
+                return false;
+            }
+            fill(&header, record, buffer, ret);
         }
-        fill(&header, record, buffer, ret);
         advance(ring, size);
-        return true;
+        if (!is_pad)
+            return true;
     }
     return false;
 }

@@ -46,11 +46,18 @@ static void write_rule(struct helperrules *rules, uint32_t set, uint32_t way, co
     rules->rows[set][way] = (struct range){.start_avma = row ? row->start_avma : 0, .length = length};
 }
 
+static bool is_told(const struct helperrules *rules, uint64_t avma)
+{
+    const struct codemap told = {.regions = rules->regions, .count = rules->region_count};
+    return codemap_find(&told, avma) != NULL;
+}
+
 void helperrules_add(struct helperrules *rules, const struct unwind_row *row, uint64_t lookup_avma)
 {
     uint32_t set = helper_rule_set(lookup_avma);
     uint32_t free_way = HELPER_RULE_WAYS;
-    if (row->end_avma - row->start_avma > UINT32_MAX)
+    /* What is not in the regions would not be taken back with them. */
+    if (row->end_avma - row->start_avma > UINT32_MAX || !is_told(rules, lookup_avma))
         return;
     for (uint32_t way = 0; way < HELPER_RULE_WAYS; way++) {
         const struct range *range = &rules->rows[set][way];
@@ -84,23 +91,27 @@ static void forget_rules(struct helperrules *rules, uint64_t start_avma, uint64_
 }
 
 /* Both are sorted. */
-static void forget_gone(struct helperrules *rules, const struct codemap *map)
+static bool forget_gone(struct helperrules *rules, const struct codemap *map)
 {
+    bool has_lost = false;
     size_t j = 0;
     for (size_t i = 0; i < rules->region_count; i++) {
         const struct code_region *region = &rules->regions[i];
         while (j < map->count && map->regions[j].start_avma < region->start_avma)
             j++;
-        if (region->image && (j == map->count || !is_same_code(region, &map->regions[j])))
-            forget_rules(rules, region->start_avma, region->end_avma);
+        if (!region->image || (j < map->count && is_same_code(region, &map->regions[j])))
+            continue;
+        forget_rules(rules, region->start_avma, region->end_avma);
+        has_lost = true;
     }
+    return has_lost;
 }
 
-void helperrules_set_map(struct helperrules *rules, const struct codemap *map)
+bool helperrules_set_map(struct helperrules *rules, const struct codemap *map)
 {
     struct helper_regions *regions = &rules->shared->regions;
     size_t count = map->count < HELPER_REGIONS ? map->count : HELPER_REGIONS;
-    forget_gone(rules, map);
+    bool has_lost = forget_gone(rules, map);
     uint32_t version = atomic_load_explicit(&regions->version, memory_order_relaxed) & ~1U;
     atomic_store_explicit(&regions->version, version + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
@@ -113,6 +124,8 @@ void helperrules_set_map(struct helperrules *rules, const struct codemap *map)
     }
     __atomic_store_n(&regions->count, (uint32_t)count, __ATOMIC_RELAXED);
     atomic_store_explicit(&regions->version, version + 2, memory_order_release);
-    memcpy(rules->regions, map->regions, count * sizeof(map->regions[0]));
+    if (count)
+        memcpy(rules->regions, map->regions, count * sizeof(map->regions[0]));
     rules->region_count = count;
+    return has_lost;
 }

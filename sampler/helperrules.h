@@ -20,9 +20,9 @@ void helperrules_free(struct helperrules *rules);
 
 /*
  * The code is mapped so from now on; rules of what is not there any more, or from another file, are taken back first.
- * More than HELPER_REGIONS regions: those that are left out are nobody's.
+ * More than HELPER_REGIONS regions: those that are left out are nobody's. Returns whether any of an image has gone.
  */
-void helperrules_set_map(struct helperrules *rules, const struct codemap *map);
+bool helperrules_set_map(struct helperrules *rules, const struct codemap *map);
 
 /* A row that the unwinder has used for `lookup_avma`; nothing happens if it is there. */
 void helperrules_add(struct helperrules *rules, const struct unwind_row *row, uint64_t lookup_avma);

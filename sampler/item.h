@@ -28,12 +28,20 @@ enum failure {
     FAILURE_UNWIND,          /* the snapshot has no program counter or stack pointer */
     FAILURE_NO_ROOM,         /* with a helper: too little of its stack was left to look at it */
     FAILURE_BLOCKED,         /* with a helper: its signal was blocked */
+    FAILURE_UNLOADED,        /* with a helper: in code that may have been another's by the time that we looked */
     FAILURE_COUNT
 };
 
 const char *failure_name(enum failure failure); /* for counters: "timeout", ... */
 
 struct helperlink;
+
+/* Code that does not go away, so that who was seen there was there. */
+enum { CERTAIN_RANGES = 1024 };
+struct certain_code {
+    struct extent ranges[CERTAIN_RANGES];
+    size_t count;
+};
 
 enum item_kind {
     ITEM_SAMPLE,
@@ -65,7 +73,8 @@ struct item {
      * innermost first: then there are no ranges. */
     struct helperlink *helper; /* borrowed */
     uint32_t helper_slot;
-    uint64_t *frames; /* owned, kept from use to use */
+    const struct certain_code *certain; /* borrowed; not NULL: only that code is certainly what the map says */
+    uint64_t *frames;                   /* owned, kept from use to use */
     size_t frame_count;
     size_t frame_capacity;
     enum stack_end end;

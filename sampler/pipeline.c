@@ -130,6 +130,7 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     item->time_ns = 0;
     item->range_count = 0;
     item->helper = NULL;
+    item->certain = NULL;
     item->frame_count = 0;
     item->space = NULL;
     if (!grow_buffer(pipeline, item, buffer_bytes)) {

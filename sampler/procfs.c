@@ -131,6 +131,21 @@ static size_t parse_list(const char *cursor, const char *end, uint64_t *numbers,
     return count;
 }
 
+/* "0000000000010000" behind blanks; 0 for anything else. */
+static uint64_t parse_mask(const char *text, const char *end)
+{
+    uint64_t value = 0;
+    while (text < end && (*text == ' ' || *text == '\t'))
+        text++;
+    for (; text < end; text++) {
+        unsigned digit = *text >= '0' && *text <= '9' ? (unsigned)(*text - '0') : (unsigned)(*text - 'a') + 10;
+        if (digit > 15 || value >> 60)
+            return 0;
+        value = value << 4 | digit;
+    }
+    return value;
+}
+
 static void parse_status_line(const char *line, const char *end, struct procfs_status *status)
 {
     const char *colon = memchr(line, ':', (size_t)(end - line));
@@ -161,6 +176,8 @@ static void parse_status_line(const char *line, const char *end, struct procfs_s
         status->has_seccomp_filter = n[0] == 2; /* SECCOMP_MODE_FILTER */
     } else if (KEY_IS("Seccomp_filters") && parse_list(colon + 1, end, n, 1) == 1) {
         status->seccomp_filters = (unsigned)n[0];
+    } else if (KEY_IS("SigBlk")) {
+        status->signals_blocked = parse_mask(colon + 1, end);
     } else if (KEY_IS("NStgid")) {
         size_t count = parse_list(colon + 1, end, n, 32);
         if (count)

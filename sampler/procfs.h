@@ -70,6 +70,7 @@ struct procfs_status {
     uid_t real_uid, effective_uid, fs_uid;
     gid_t effective_gid;
     char state;
+    uint64_t signals_blocked; /* of this thread: bit n - 1 for signal n */
     bool has_seccomp_filter;
     unsigned seccomp_filters; /* how many; 0 also where the kernel does not tell (before Linux 5.9) */
 };

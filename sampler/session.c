@@ -170,6 +170,8 @@ static int inject_all(struct session *session)
             error = add_link(session, link);
         if (error)
             return error;
+        for (size_t j = 0; j < session->link_count; j++)
+            helperlink_beat(session->links[j], clock_now_ns()); /* they may have waited for this one for long */
     }
     return 0;
 }
@@ -563,7 +565,9 @@ static void tell_missing_helper(const struct session *session)
 {
     const char *why = capture_why_no_helper(session->capture);
     if (why)
-        tell(session, "warning: the program became another one (exec), and the helper could not be put into that: %s",
+        tell(session,
+             "warning: the program became another one (exec), or the helper has gone from it, and none could be put in "
+             "again: %s",
              why);
 }
 
@@ -686,8 +690,11 @@ static void session_deinit(struct session *session)
     if (session->capture)
         capture_free(session->capture);
     pipeline_free(session->pipeline);
-    for (size_t i = 0; i < session->link_count; i++)
+    for (size_t i = 0; i < session->link_count; i++) {
+        if (!session->capture)
+            helperlink_ask_withdraw(session->links[i]); /* of those that were put in before another could not be */
         helperlink_free(session->links[i]);
+    }
     free(session->links);
     tracer_free(session->tracer);
     sideband_free(session->sideband);

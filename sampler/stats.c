@@ -119,6 +119,7 @@ static void add_helper(const struct helper_counters *helper, struct strbuf *text
     add_part(text, "timers_failed", helper->timers_failed, &first);
     add_part(text, "resets", helper->resets, &first);
     add_part(text, "execs", helper->execs, &first);
+    add_part(text, "gone", helper->gone, &first);
     add_part(text, "missing", helper->missing, &first);
     add_histogram(text, "handler_ns", &helper->handler_ns);
     add_histogram(text, "delivery_ns", &helper->delivery_ns);

@@ -121,7 +121,9 @@ struct thread {
      * was first seen, asked by a signal and heard of last. */
     pid_t helper_tid;
     uint32_t helper_slot;
-    bool is_armed; /* it has a timer */
+    bool is_armed;       /* it has a timer */
+    bool helper_blocked; /* it had our signal blocked, when that was last asked: */
+    uint64_t helper_blocked_ns;
     uint64_t helper_seen_ns;
     uint64_t helper_asked_ns;
     uint64_t helper_answered_ns;

@@ -213,7 +213,7 @@ class End(Helper):
                 harness.wait_until(lambda: timers(pid) == 1, "its timer is there")
                 sampler.process.kill()
                 sampler.process.wait(harness.LIMIT)
-                harness.wait_until(lambda: timers(pid) == 0, "its timer is gone", 20)
+                harness.wait_until(lambda: timers(pid) == 0, "its timer is gone", 30)
                 self.assertEqual(int(harness.status(pid)["SigCgt"], 16) & OWNED, 0)
                 harness.assert_healthy(pid)
             finally:

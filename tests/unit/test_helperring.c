@@ -1,6 +1,7 @@
 /* The ring between a helper and the sampler: whole records arrive in order, and nothing that is in it can do harm. */
 #include "cmocka_all.h"
 
+#include "common/clock.h"
 #include "common/rng.h"
 #include "helper/ring.h"
 #include "sampler/helperring.h"
@@ -48,6 +49,8 @@ static bool write_frames(struct helper_ring *ring, int32_t tid, uint64_t first, 
     record->ticks = 1;
     record->blocked_ticks = 0;
     record->handler_tsc = 7;
+    record->part = 0;
+    record->unloads = 0;
     record->count = count;
     uint64_t *frames = (uint64_t *)(void *)(record + 1);
     for (uint32_t i = 0; i < count; i++)
@@ -56,10 +59,17 @@ static bool write_frames(struct helper_ring *ring, int32_t tid, uint64_t first, 
     return true;
 }
 
+/* All that is there by now is to be read. */
+static bool next(struct fixture *fixture, struct helper_event *ret)
+{
+    helperring_begin(&fixture->reader, 1);
+    return helperring_next(&fixture->reader, fixture->buffer, ret);
+}
+
 static void assert_frames(struct fixture *fixture, int32_t tid, uint64_t first, uint32_t count)
 {
     struct helper_event event;
-    assert_true(helperring_next(&fixture->reader, fixture->buffer, &event));
+    assert_true(next(fixture, &event));
     assert_int_equal(event.kind, HELPER_RECORD_FRAMES_LAST);
     assert_int_equal(event.tid, tid);
     assert_int_equal(event.count, count);
@@ -86,7 +96,7 @@ static void records_arrive_in_order(void **state)
         for (uint32_t i = 0; i < batch; i++)
             assert_frames(fixture, 1 + (int32_t)i, written + i, counts[i]);
         written += batch;
-        assert_false(helperring_next(&fixture->reader, fixture->buffer, &event));
+        assert_false(next(fixture, &event));
     }
     assert_int_equal(fixture->reader.resets, 0);
 }
@@ -113,7 +123,7 @@ static void unfinished_record_is_waited_for(void **state)
     struct helper_record *record = ring_reserve(fixture->ring, 0, &position);
     assert_non_null(record);
     assert_true(write_frames(fixture->ring, 2, 10, 1));
-    assert_false(helperring_next(&fixture->reader, fixture->buffer, &event));
+    assert_false(next(fixture, &event));
     record->kind = HELPER_RECORD_NO_ROOM;
     record->tid = 1;
     record->slot = 0;
@@ -121,7 +131,7 @@ static void unfinished_record_is_waited_for(void **state)
     record->blocked_ticks = 0;
     record->count = 0;
     ring_commit(record, position);
-    assert_true(helperring_next(&fixture->reader, fixture->buffer, &event));
+    assert_true(next(fixture, &event));
     assert_int_equal(event.kind, HELPER_RECORD_NO_ROOM);
     assert_int_equal(event.ticks, 3);
     assert_frames(fixture, 2, 10, 1);
@@ -147,7 +157,7 @@ static void copy_arrives_whole(void **state)
     copy->avma = 4096;
     memset(copy + 1, 0x5a, HELPER_COPY_BYTES);
     ring_commit(record, position);
-    assert_true(helperring_next(&fixture->reader, fixture->buffer, &event));
+    assert_true(next(fixture, &event));
     assert_int_equal(event.kind, HELPER_RECORD_COPY);
     assert_int_equal(event.registers.known, REGISTERS_ALL);
     assert_int_equal(event.registers.value[REGISTER_PC], 77);
@@ -188,7 +198,7 @@ static void writers_do_not_disturb_each_other(void **state)
     struct fixture *fixture = *state;
     struct writer writers[WRITERS] = {0};
     pthread_t threads[WRITERS];
-    uint64_t next[WRITERS] = {0};
+    uint64_t expected[WRITERS] = {0};
     uint64_t got[WRITERS] = {0};
     _Atomic int finished = 0;
     for (int i = 0; i < WRITERS; i++) {
@@ -198,12 +208,12 @@ static void writers_do_not_disturb_each_other(void **state)
     for (bool is_last = false; !is_last;) {
         is_last = atomic_load(&finished) == WRITERS;
         struct helper_event event;
-        while (helperring_next(&fixture->reader, fixture->buffer, &event)) {
+        while (next(fixture, &event)) {
             const uint64_t *frames = (const uint64_t *)(const void *)fixture->buffer;
             assert_in_range(event.tid, 1, WRITERS);
-            assert_true(frames[0] >= next[event.tid - 1]);
+            assert_true(frames[0] >= expected[event.tid - 1]);
             assert_int_equal(frames[event.count - 1], frames[0] + event.count - 1);
-            next[event.tid - 1] = frames[0] + 1;
+            expected[event.tid - 1] = frames[0] + 1;
             got[event.tid - 1]++;
         }
     }
@@ -221,6 +231,43 @@ static void assert_bounded(const struct helper_event *event)
     assert_true(event->tid > 0);
     assert_in_range(event->ticks, 1, HELPERRING_TICKS_MAX);
     assert_true(event->count <= HELPERRING_BUFFER_BYTES);
+}
+
+/* Its handler was jumped out of: it will never be whole, and what is behind it must not be lost for ever. */
+static void record_that_stays_unfinished_is_given_up(void **state)
+{
+    struct fixture *fixture = *state;
+    struct helper_event event;
+    uint64_t position;
+    assert_non_null(ring_reserve(fixture->ring, 0, &position));
+    assert_true(write_frames(fixture->ring, 2, 10, 1));
+    for (uint64_t now_ns = NS_PER_SEC; now_ns <= 2 * NS_PER_SEC; now_ns += NS_PER_SEC / 10) {
+        helperring_begin(&fixture->reader, now_ns);
+        assert_false(helperring_next(&fixture->reader, fixture->buffer, &event));
+        assert_int_equal(fixture->reader.resets, 0);
+    }
+    helperring_begin(&fixture->reader, 2 * NS_PER_SEC + NS_PER_SEC / 10);
+    assert_false(helperring_next(&fixture->reader, fixture->buffer, &event));
+    assert_int_equal(fixture->reader.resets, 1);
+    assert_true(write_frames(fixture->ring, 3, 20, 2));
+    assert_frames(fixture, 3, 20, 2);
+}
+
+/* Who writes as fast as we read does not keep us. */
+static void reading_ends_where_it_was_to_end(void **state)
+{
+    struct fixture *fixture = *state;
+    struct helper_event event;
+    unsigned count = 0;
+    for (int i = 0; i < 10; i++)
+        assert_true(write_frames(fixture->ring, 1, (uint64_t)i, 3));
+    helperring_begin(&fixture->reader, 1);
+    while (helperring_next(&fixture->reader, fixture->buffer, &event)) {
+        assert_true(++count <= 10);
+        assert_true(write_frames(fixture->ring, 1, 100 + count, 3));
+    }
+    assert_int_equal(count, 10);
+    assert_frames(fixture, 1, 101, 3);
 }
 
 /* A record that says of itself what cannot be: given up, with all that is there. */
@@ -251,7 +298,7 @@ static void impossible_records_are_given_up(void **state)
         uint64_t resets = fixture->reader.resets;
         assert_true(write_frames(fixture->ring, 1, 0, 2));
         memcpy(fixture->ring->bytes + at + lies[i].off, &lies[i].value, sizeof(lies[i].value));
-        if (helperring_next(&fixture->reader, fixture->buffer, &event))
+        if (next(fixture, &event))
             fail_msg("lie %zu was believed", i);
         assert_int_equal(fixture->reader.resets, resets + 1);
         assert_true(write_frames(fixture->ring, 1, 40 + i, 2));
@@ -277,7 +324,7 @@ static void garbage_does_no_harm(void **state)
         if (rng_below(&rng, 10) == 0)
             atomic_store(&fixture->ring->tail, rng_next(&rng));
         uint64_t count = 0;
-        while (helperring_next(&fixture->reader, fixture->buffer, &event)) {
+        while (next(fixture, &event)) {
             assert_bounded(&event);
             assert_true(++count < HELPER_RING_BYTES / HELPER_RECORD_ALIGN);
         }
@@ -294,6 +341,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(unfinished_record_is_waited_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(copy_arrives_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(writers_do_not_disturb_each_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(record_that_stays_unfinished_is_given_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reading_ends_where_it_was_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(impossible_records_are_given_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(garbage_does_no_harm, set_up, tear_down),
     };

@@ -12,6 +12,11 @@ struct fixture {
     struct helperrules *rules;
 };
 
+static const struct image *image_number(uintptr_t number)
+{
+    return (const struct image *)(number * 64); /* only compared */
+}
+
 static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
@@ -19,7 +24,12 @@ static int set_up(void **state)
     memset(fixture->shared, 0, sizeof(*fixture->shared));
     fixture->rules = helperrules_new(fixture->shared);
     *state = fixture;
-    return fixture->rules ? 0 : -1;
+    if (!fixture->rules)
+        return -1;
+    struct code_region all = {.end_avma = UINT64_C(1) << 47, .image = image_number(9), .has_bias = true};
+    struct codemap map = {.generation = 1, .regions = &all, .count = 1};
+    assert_false(helperrules_set_map(fixture->rules, &map));
+    return 0;
 }
 
 static int tear_down(void **state)
@@ -80,11 +90,6 @@ static void many_rows_of_one_set_replace_each_other(void **state)
     }
 }
 
-static const struct image *image_number(uintptr_t number)
-{
-    return (const struct image *)(number * 64); /* only compared */
-}
-
 static void rows_of_what_is_unmapped_go(void **state)
 {
     struct fixture *fixture = *state;
@@ -108,7 +113,7 @@ static void rows_of_what_is_unmapped_go(void **state)
         regions[2],
     };
     map = (struct codemap){.generation = 2, .regions = later, .count = 4};
-    helperrules_set_map(fixture->rules, &map);
+    assert_true(helperrules_set_map(fixture->rules, &map));
     assert_non_null(find(fixture, 0x1010));
     assert_null(find(fixture, 0x2010));
     assert_int_equal(fixture->shared->regions.count, 4);
@@ -128,7 +133,10 @@ static void more_regions_than_there_is_room_for(void **state)
     struct codemap map = {.generation = 1, .regions = regions, .count = count};
     helperrules_set_map(fixture->rules, &map);
     assert_int_equal(fixture->shared->regions.count, HELPER_REGIONS);
-    helperrules_set_map(fixture->rules, &map);
+    assert_false(helperrules_set_map(fixture->rules, &map)); /* code without an image */
+    /* What the handlers are not told of has no rules either: nothing would take them back. */
+    add(fixture, (count - 1) * 0x1000 + 0x1000, (count - 1) * 0x1000 + 0x1010, 8, (count - 1) * 0x1000 + 0x1000);
+    assert_null(find(fixture, (count - 1) * 0x1000 + 0x1000));
     free(regions);
 }
 
