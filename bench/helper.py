@@ -408,14 +408,31 @@ class Seen:
     A thread that ends before it is sampled must not be hidden: its time counts for short_work, which is all that such threads do, if the profile has it.
     """
 
-    def __init__(self, kind, rate, seconds, options):
+    def __init__(self, kind, rate, seconds, engine):
+        if engine == "setitimer":
+            self.see_signals(kind, rate, seconds)
+        else:
+            self.see_profile(kind, rate, seconds, [] if engine == "ptrace" else ["--helper", "--helper-timer", engine])
+
+    def see_signals(self, kind, rate, seconds):
+        """By a timer and a handler of the program's own, as profilers have it that know nothing of threads."""
+        done = subprocess.run([program("shares"), kind, str(seconds), str(rate)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+        truth = last_json(done.stdout)
+        self.truth, self.unseen = truth["work_ns"], 0
+        self.weights = {name: truth["setitimer"][name] * 1e9 / rate for name in self.truth}
+        self.samples = truth["signals"] + sum(truth["setitimer"].values())
+        self.sum = self.samples * 1e9 / rate / truth["cpu_ns"]
+
+    def see_profile(self, kind, rate, seconds, options):
+        # A helper's weights are its ticks, not yet brought to what the kernel accounts to each thread.
+        value, unit = ("samples", 1e9 / rate) if options else ("ns", 1)
         with tempfile.TemporaryDirectory(prefix="sampler-bench-") as directory:
             profile, stats = os.path.join(directory, "profile"), os.path.join(directory, "stats")
-            done = subprocess.run([SAMPLER, "-q", "-r", str(rate), "--value", "ns", *options, "-o", profile, "--stats", stats, "--", program("shares"), kind, str(seconds)],
+            done = subprocess.run([SAMPLER, "-q", "-r", str(rate), "--value", value, *options, "-o", profile, "--stats", stats, "--", program("shares"), kind, str(seconds)],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
             truth = last_json(done.stdout)
             with open(profile, encoding="utf-8") as file:
-                lines = list(profile_lines(file.read()))
+                lines = [(frames, count * unit) for frames, count in profile_lines(file.read())]
             with open(stats, encoding="utf-8") as file:
                 self.samples = json.load(file)["samples"]
         weights = {name: sum(value for frames, value in lines if name in frames) for name in truth["work_ns"]}
@@ -435,13 +452,13 @@ def share_error(runs):
 def shares(arguments, verdict):
     build("shares")
     rate, seconds = default(arguments.rate, 100), default(arguments.seconds, 10)
-    engines = {"ptrace": []} if arguments.engine == "ptrace" else {timer: ["--helper", "--helper-timer", timer] for timer in ("thread", "process")}
+    engines = ("ptrace",) if arguments.engine == "ptrace" else ("thread", "process", "setitimer")
     rounds = {(kind, engine): [] for kind in SHARE_KINDS for engine in engines}
     for _ in range(arguments.rounds):
         for kind, engine in rounds:
             with locked(arguments.lock):
-                rounds[kind, engine].append(Seen(kind, rate, seconds, engines[engine]))
-    print(f"\nshares: {arguments.rounds} rounds of {seconds:g} s at {rate} Hz; the timer of the process is for comparison")
+                rounds[kind, engine].append(Seen(kind, rate, seconds, engine))
+    print(f"\nshares: {arguments.rounds} rounds of {seconds:g} s at {rate} Hz; one timer for the process, ours or a setitimer in the program itself, is for comparison")
     for (kind, engine), seen in rounds.items():
         samples, sums = sum(one.samples for one in seen), [one.sum for one in seen]
         limit, sum_limit = SHARE_KINDS[kind]
@@ -449,7 +466,7 @@ def shares(arguments, verdict):
         words = (f"{kind:8} {engine:8} share wrong by {share_error(seen):.2f} points of {limit} (a round {spread([share_error([one]) for one in seen])}); "
                  f"sum of weights / CPU time {spread(sums, '{:.3f}')}, limit {sum_limit} %; {samples} samples, {statistics.median(one.unseen for one in seen):.1f} % without"
                  + ("" if samples >= SAMPLES_LEAST else f"; fewer than {SAMPLES_LEAST}: too few to tell"))
-        if engine == "process":
+        if engine in ("process", "setitimer"):
             print(f"       {words}", flush=True)
         else:
             verdict.say(passed, words)

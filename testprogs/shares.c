@@ -7,15 +7,20 @@
  * bursts  serial_part in one thread, then parallel_part in two at once, 7 ms of CPU time in each, in turn
  * short   short_work in threads that live for 3 ms of CPU time, and as much of steady_work in main, in turn
  *
+ * shares KIND SECONDS HZ: the same, and a setitimer(2) of its own (ITIMER_PROF) at that rate, whose signals are counted
+ * in the function that they come in: "setitimer": {FUNCTION: SIGNALS…}.
+ *
  * Ends with {"work_ns": {FUNCTION: NS…}, "cpu_ns": of the process, "threads": how many there were}.
  */
 #include "testprog.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/time.h>
 
 enum { CHUNK_TURNS = 10000, CHUNKS = 100 };
 
@@ -34,17 +39,48 @@ EXACT static void turn(void)
         ;
 }
 
+/* In which of them the thread is; and the signals that came there. */
+enum part {
+    NO_PART,
+    PART_t_one,
+    PART_t_two,
+    PART_serial_part,
+    PART_parallel_part,
+    PART_short_work,
+    PART_steady_work,
+    PARTS
+};
+static _Thread_local volatile sig_atomic_t part;
+static atomic_ulong signals[PARTS];
+
+static void count_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&signals[part], 1);
+}
+
+static void start_timer(double hz)
+{
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    struct timeval period = {.tv_usec = (suseconds_t)(1e6 / hz)};
+    struct itimerval timer = {.it_interval = period, .it_value = period};
+    if (sigaction(SIGPROF, &action, NULL) != 0 || setitimer(ITIMER_PROF, &timer, NULL) != 0)
+        fail("setitimer");
+}
+
 /* Functions of a name: of so much work, and of so much CPU time. The clock is read every few ten microseconds. */
 #define WORK(function)                                                                                                 \
     static atomic_ullong function##_ns;                                                                                \
     EXACT void function(int chunks, uint64_t ns)                                                                       \
     {                                                                                                                  \
         uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID), now_ns = start_ns;                                      \
+        part = PART_##function;                                                                                        \
         for (int i = 0; i < chunks || now_ns - start_ns < ns; i++) {                                                   \
             turn();                                                                                                    \
             if (ns)                                                                                                    \
                 now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);                                                            \
         }                                                                                                              \
+        part = NO_PART;                                                                                                \
         atomic_fetch_add(&function##_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns);                                \
     }
 WORK(t_one)
@@ -172,8 +208,15 @@ static void print_results(void)
         printf("%s\"%s\": %llu", separator, works[i].name, (unsigned long long)works[i].ns);
         separator = ", ";
     }
+    printf("}, \"setitimer\": {");
+    separator = "";
+    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+        printf("%s\"%s\": %lu", separator, works[i].name, (unsigned long)signals[i + 1]);
+        separator = ", ";
+    }
+    printf("}, \"signals\": %lu", (unsigned long)signals[NO_PART]);
     fflush(stdout);
-    printf("}, \"cpu_ns\": %llu, \"threads\": %lu}\n", (unsigned long long)clock_ns(CLOCK_PROCESS_CPUTIME_ID),
+    printf(", \"cpu_ns\": %llu, \"threads\": %lu}\n", (unsigned long long)clock_ns(CLOCK_PROCESS_CPUTIME_ID),
            thread_count);
 }
 
@@ -182,6 +225,9 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "pinned";
     ready("");
     end_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(number_argument(argc, argv, 2, 5) * 1e9);
+    double hz = number_argument(argc, argv, 3, 0);
+    if (hz > 0)
+        start_timer(hz);
     if (strcmp(kind, "bursts") == 0)
         run_bursts();
     else if (strcmp(kind, "short") == 0)
