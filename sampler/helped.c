@@ -689,6 +689,8 @@ static void withdraw(struct helped *helped, struct helped_process *target)
 {
     struct process *process = target->process;
     helperlink_ask_withdraw(target->link);
+    if (procfs_is_dead(process->proc_fd))
+        return;
     if (helped->options->mode == MODE_CPU) {
         helperlink_wait_withdrawn(target->link, WITHDRAW_NS);
         return;

@@ -192,6 +192,76 @@ class Confined(Helper):
             self.assertGreater(profile.containing("confined_spin"), 200, (how, run, stats))
 
 
+class Hard(Helper):
+    """Programs that do what could break a profiler inside them, or have it tell lies."""
+
+    def hard(self, mode, *options, seconds=1, rate=999, more=()):
+        profile, stats, run = self.launch(["--helper", "-r", rate, *options], [program("helped"), mode, str(seconds), *more])
+        return profile, stats, harness.last_json(run.out)
+
+    def test_forks_in_handlers(self):
+        """Also where the handler has interrupted ours, which the child then goes back through."""
+        _, _, result = self.hard("forks", seconds=2)
+        self.assertGreater(result["children"], 100, result)
+        self.assertEqual(result["killed"], 0, result)
+
+    def test_bare_fork(self):
+        """No hook tells of it: the child's timers are its own, and its time is not the parent's."""
+        _, stats, result = self.hard("rawfork")
+        self.assertEqual(result["timer"], 0)
+        self.assert_counts(stats)
+
+    def test_own_handler_after_exec(self):
+        for mode in ("cpu", "wall"):
+            _, _, run = self.launch(["--helper", "-m", mode, "-r", 499], ["/bin/sh", "-c", f"exec {program('helped')} urgent 1"])
+            self.assertEqual(harness.last_json(run.out)["urgent"], 0, mode)
+
+    def test_thread_that_waits_for_signals(self):
+        for mode in ("cpu", "wall"):
+            _, stats, result = self.hard("waiting", "-m", mode)
+            self.assertEqual(result["waited"], 0, (mode, stats))
+
+    def test_jumps_out_of_any_handler(self):
+        profile, stats, result = self.hard("jumps")
+        self.assertGreater(result["jumps"], 100, result)
+        self.assert_counts(stats)
+        self.assertEqual((stats["helper"]["lost"], stats["helper"]["resets"]), (0, 0), stats)
+
+    def test_code_that_is_replaced(self):
+        """Never a frame of the one library in a call through the other's caller; what cannot be told is marked."""
+        libraries = [program(f"libhelped_{variant}.so") for variant in "ab"]
+        profile, _, result = self.hard("unload", seconds=2, more=libraries)
+        self.assertGreater(result["same"], result["turns"] / 2, result)
+        for own, other in (("a", "b"), ("b", "a")):
+            wrong = profile.count(lambda stack: f"helped_call_{own}" in stack and f"unload_{other}" in stack)
+            self.assertEqual(wrong, 0, profile)
+        self.assertGreater(profile.total, 500)
+
+    def test_hostile_ring(self):
+        """What it writes is not believed beyond what can be, and keeps nobody from ending in time."""
+        with Sampler("--helper", "-d", "1", "-r", "99", "-o", self.path("profile"), "--stats", self.path("stats"), "--",
+                     program("helped"), "flood", "2") as sampler:
+            harness.wait_until(lambda: os.path.exists(self.path("profile")), "the profile is written", 20)
+            sampler.end()  # the program writes on where the memory was: its own affair
+        stats = harness.read_stats(self.path("stats"))
+        self.assertLess(stats["wall_ns"], 3e9, stats)
+        self.assertLess(stats["samples"], 50000, stats)
+        self.assertGreater(stats["helper"]["resets"], 0, stats)
+
+    def test_withdraws_in_wall_mode(self):
+        with Target("helped", "silent", 30) as target:
+            self.attach(target.pid, "--helper", "-m", "wall", "-d", "0.5")
+            self.assertEqual(int(harness.status(target.pid)["SigCgt"], 16) & OWNED, 0)
+            with open(f"/proc/{target.pid}/maps", encoding="utf-8") as maps:
+                self.assertNotIn("memfd:sampler-helper", maps.read())
+
+    def test_process_timer_and_exec(self):
+        """Its signals end with the old program, and the new one does not die of them."""
+        _, _, run = self.launch(["--helper", "--helper-timer", "process", "-r", 999],
+                                ["/bin/sh", "-c", f"i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exec {program('helped')} urgent 0.5"])
+        self.assertEqual(harness.last_json(run.out)["urgent"], 0)
+
+
 class End(Helper):
     def test_withdraws_before_the_program_ends(self):
         """Timers are deleted and signals given back; the memory is unmapped."""
