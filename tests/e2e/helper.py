@@ -221,7 +221,8 @@ class End(Helper):
 
     def test_suspended(self):
         """Ctrl-Z for a moment, and the run goes on."""
-        with Sampler("--helper", "-o", self.path("profile"), "-d", "2", "--", program("chain_nofp"), "3") as sampler:
+        # A process group of its own, with a parent in the same session: else the kernel leaves SIGTSTP out.
+        with Sampler("--helper", "-o", self.path("profile"), "-d", "2", "--", program("chain_nofp"), "3", process_group=0) as sampler:
             harness.read_line(sampler.process.stdout)
             first = harness.ticks()
             harness.wait_until(lambda: harness.ticks() > first + 10, "it is at work")
