@@ -113,6 +113,7 @@ void helperrules_set_map(struct helperrules *rules, const struct codemap *map)
     }
     __atomic_store_n(&regions->count, (uint32_t)count, __ATOMIC_RELAXED);
     atomic_store_explicit(&regions->version, version + 2, memory_order_release);
-    memcpy(rules->regions, map->regions, count * sizeof(map->regions[0]));
+    if (count > 0)
+        memcpy(rules->regions, map->regions, count * sizeof(map->regions[0]));
     rules->region_count = count;
 }
