@@ -9,9 +9,11 @@ need_tests
 install_missing
 
 jobs=$(nproc)
-cmake --preset debug -DSAMPLER_WERROR=ON >/dev/null
+# make starts a cmake for each line that it says; and of debug information the sanitizers tell functions and lines only.
+quiet=(-DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF)
+cmake --preset debug -DSAMPLER_WERROR=ON -DCMAKE_C_FLAGS_DEBUG=-g1 "${quiet[@]}" >/dev/null
 cmake --build --preset debug -j "$jobs"
-cmake --preset release -DSAMPLER_TESTS=ON -DSAMPLER_E2E=ON -DSAMPLER_WERROR=ON >/dev/null
+cmake --preset release -DSAMPLER_TESTS=ON -DSAMPLER_E2E=ON -DSAMPLER_WERROR=ON "${quiet[@]}" >/dev/null
 cmake --build --preset release -j "$jobs"
 
 ctest --preset debug -j "$jobs"

@@ -1,6 +1,7 @@
 """Counts: CPU time times rate, whatever the load; sleepers; bursts. To be run alone on the machine."""
 
 import math
+import os
 
 import harness
 from harness import Target, program
@@ -122,6 +123,8 @@ class Sleepers(harness.Case):
 
     def test_wall_mode_with_registers_by_bpf(self):
         """No stop at all, where the kernel tells the registers."""
+        if "WITHOUT_BPF" in os.environ:
+            self.skipTest("not built with BPF")
         stats = self.open_frames("auto")
         if not stats["registers_by_bpf"]:
             self.skipTest("not built with BPF, or not permitted")

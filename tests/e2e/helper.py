@@ -69,7 +69,7 @@ class Stacks(Helper, chains.Case):
         """Its walk goes through the kernel's frame, which is left to the sampler."""
         profile, stats, _ = self.helped([], "sighandler", "async", 1)
         self.assert_counts(stats)
-        self.assertGreater(profile.total, 100)
+        self.assertGreater(profile.total, 40)
         self.assertLess(stats["samples_truncated"], 0.05 * stats["samples"], profile)
 
 
@@ -93,7 +93,7 @@ class Counts(Helper):
         """It loses what several threads run at the same time; what it has is right."""
         profile, stats, _ = self.helped(["--helper-timer", "process"], "chain_nofp", 1)
         self.assertGreater(profile.containing("leaf_spin"), 0.9 * profile.total)
-        self.assertGreater(stats["samples"], 50)
+        self.assertGreater(stats["samples"], 0.5 * stats["rate_hz"] * stats["cpu_ns_target"] / 1e9)
 
     def test_loads_by_call(self):
         profile, stats, _ = self.helped(["--helper-loads", "call"], "chain_nofp", 1)
@@ -189,7 +189,9 @@ class Confined(Helper):
         """It kills for every call that the program does not make itself: the helper makes none from then on."""
         for how in ("filter", "strict"):
             profile, stats, run = self.helped([], "confined", how, 1)
-            self.assertGreater(profile.containing("confined_spin"), 200, (how, run, stats))
+            self.assert_counts(stats)
+            self.assertGreater(profile.containing("confined_spin"), 0.8 * profile.total, (how, run, stats))
+            self.assertGreater(profile.total, 20, (how, run, stats))
 
 
 class Hard(Helper):
@@ -291,7 +293,8 @@ class End(Helper):
 
     def test_suspended(self):
         """Ctrl-Z for a moment, and the run goes on."""
-        with Sampler("--helper", "-o", self.path("profile"), "-d", "2", "--", program("chain_nofp"), "3") as sampler:
+        # A process group of its own, with a parent in the same session: else the kernel leaves SIGTSTP out.
+        with Sampler("--helper", "-o", self.path("profile"), "-d", "2", "--", program("chain_nofp"), "3", process_group=0) as sampler:
             harness.read_line(sampler.process.stdout)
             first = harness.ticks()
             harness.wait_until(lambda: harness.ticks() > first + 10, "it is at work")
