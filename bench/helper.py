@@ -438,6 +438,8 @@ class Seen:
         weights = {name: sum(value for frames, value in lines if name in frames) for name in truth["work_ns"]}
         if kind == "short":
             weights["short_work"] += sum(value for frames, value in lines if frames == EXITED)
+            # What a thread has run since its last signal a helper knows by its first function only.
+            weights["short_work"] += sum(value for frames, value in lines if frames[-1] == "short_main")
         self.weights, self.truth = weights, truth["work_ns"]
         self.sum = sum(value for _, value in lines) / truth["cpu_ns"]
         self.unseen = 100 * sum(value for frames, value in lines if frames[-1] == EXITED[-1]) / truth["cpu_ns"]
