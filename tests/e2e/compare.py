@@ -48,8 +48,11 @@ class Compare(harness.Case):
             if distance["stacks"]["tvd"] is not None:
                 self.assertTrue(0 <= distance["innermost"]["tvd"] <= distance["stacks"]["tvd"] + 1e-5 <= 1.0001, distance)
                 self.assertLessEqual(distance["hot_in_both"], distance["hot"])
-        if table["hottest"]:
+        # Windows come in random order: a target that ends early may have had none of a kind.
+        if table["columns"]["outside"]["samples"]:
             self.assertLessEqual(sum(hot["outside"] for hot in table["hottest"]), 1.0001)
+        else:
+            self.assertEqual({hot["outside"] for hot in table["hottest"]} - {None}, set())
 
     def check_inside(self, table):
         """Numbers, or the reason why there are none."""
