@@ -231,22 +231,31 @@ static struct helper_shared *find_shared(void)
     return shared;
 }
 
+static struct helper_record *begin_record(struct helper_shared *shared, uint64_t position, uint32_t kind,
+                                          uint32_t bytes)
+{
+    struct helper_record *record = (struct helper_record *)(void *)(shared->ring.bytes + position % HELPER_RING_BYTES);
+    record->size = bytes;
+    record->kind = kind;
+    return record;
+}
+
 static int run_flood(void)
 {
+    enum { BYTES = 2 * HELPER_RECORD_ALIGN };
     struct helper_shared *shared = find_shared();
     unsigned long written = 0;
     if (!shared)
         fail("no memory is shared");
-    uint64_t position = (atomic_load(&shared->ring.head) + HELPER_RING_BYTES) / HELPER_RING_BYTES * HELPER_RING_BYTES;
-    atomic_store(&shared->ring.head, position);
+    uint64_t position = atomic_load(&shared->ring.head);
+    if (position % BYTES) {
+        atomic_store(&begin_record(shared, position, HELPER_RECORD_PAD, HELPER_RECORD_ALIGN)->commit, ~position);
+        position += HELPER_RECORD_ALIGN;
+    }
     while (!stop) {
-        enum { BYTES = 64 };
         if (position + BYTES - atomic_load(&shared->ring.tail) > HELPER_RING_BYTES)
             continue;
-        struct helper_record *record =
-            (struct helper_record *)(void *)(shared->ring.bytes + position % HELPER_RING_BYTES);
-        record->size = BYTES;
-        record->kind = HELPER_RECORD_NO_ROOM;
+        struct helper_record *record = begin_record(shared, position, HELPER_RECORD_NO_ROOM, BYTES);
         record->tid = getpid();
         record->slot = 0;
         record->ticks = 1000;
