@@ -16,6 +16,9 @@
 #define NUDGE_NS       (20 * NS_PER_MS)
 #define NUDGE_AGAIN_NS (500 * NS_PER_MS)
 
+/* So many first samples of threads fit into the ring at a time, and as much again. */
+enum { FIRST_ASKS_MAX = HELPER_RING_BYTES / 2 / HELPER_FIRST_COPY_BYTES };
+
 /* In wall mode, who has not answered a signal for so long cannot: it is blocked. */
 #define ANSWER_NS (300 * NS_PER_MS)
 
@@ -587,6 +590,9 @@ static void ask_thread(struct helped *helped, struct helped_process *target, con
         return;
     if (is_waiting)
         put_failure(helped, target, thread, &nothing, 1, FAILURE_BLOCKED);
+    /* Nothing is known of its stack: a good part of it comes. */
+    if (!thread->helper_answered_ns && ++helped->first_asks > FIRST_ASKS_MAX)
+        return;
     thread->helper_slept_at = (struct procfs_syscall){0};
     if (choice->stat.state == 'S')
         thread_read_syscall(thread, &thread->helper_slept_at);
@@ -603,6 +609,7 @@ void helped_take(struct helped *helped, const struct choice *choices, size_t cou
              j++)
             want_thread(helped, target, target->process->threads[j]);
     }
+    helped->first_asks = 0;
     for (size_t i = 0; i < count && helped->options->mode == MODE_WALL; i++) {
         struct helped_process *target = find_helped(helped, choices[i].thread->process);
         if (target && target->link && target->is_checked)

@@ -78,6 +78,7 @@ struct helped {
     unsigned cpu_count;
     unsigned own_filters; /* of seccomp, of ourselves */
     uint64_t now_ns;
+    size_t first_asks;   /* of this tick */
     uint64_t parts_lost; /* stacks that were given up */
 };
 
