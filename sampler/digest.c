@@ -1,6 +1,7 @@
 #include "sampler/digest.h"
 
 #include "common/array.h"
+#include "sampler/certaincode.h"
 #include "sampler/helperlink.h"
 #include "sampler/place.h"
 
@@ -131,14 +132,6 @@ static int take_frames(struct digest *digest, const struct item *item)
     return 0;
 }
 
-static bool is_certain(const struct certain_code *certain, uint64_t avma)
-{
-    for (size_t i = 0; i < certain->count; i++)
-        if (avma >= certain->ranges[i].start_avma && avma < certain->ranges[i].end_avma)
-            return true;
-    return false;
-}
-
 /*
  * Code may have gone, and other code have come to its place, between a helper's sample and our look at the maps: the
  * stack is cut where that may be. -EAGAIN: nothing of it is certain.
@@ -147,7 +140,7 @@ static int cut_uncertain(struct stack *stack, const struct item *item)
 {
     for (size_t i = 0; i < stack->count; i++) {
         const struct frame *frame = &stack->frames[i];
-        if (is_certain(item->certain, frame_lookup_avma(frame->avma, frame->exact)))
+        if (certaincode_has(item->certain, frame_lookup_avma(frame->avma, frame->exact)))
             continue;
         if (i == 0)
             return -EAGAIN;

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fileio.h"
 #include "sampler/capture.h"
+#include "sampler/certaincode.h"
 #include "sampler/flightparts.h"
 
 #include <errno.h>
@@ -248,68 +249,20 @@ static void put_frames(struct helped *helped, struct helped_process *target, str
     put(helped, item);
 }
 
-/* ---- stacks in parts ---- */
-
-static struct helped_part *find_part(struct helped *helped, const struct helped_process *target, pid_t tid)
-{
-    for (size_t i = 0; i < HELPED_PARTS; i++)
-        if (helped->parts[i].count && helped->parts[i].tid == tid && helped->parts[i].target == target)
-            return &helped->parts[i];
-    return NULL;
-}
-
-static void give_up(struct helped *helped, struct helped_part *part)
-{
-    if (part && part->count)
-        helped->parts_lost++;
-    if (part)
-        part->count = 0;
-}
-
-/* The frames of a record behind those that came before. NULL: these were not the ones, or there is no memory. */
-static struct helped_part *add_part(struct helped *helped, const struct helped_process *target,
-                                    const struct helper_event *event, const uint8_t *bytes)
-{
-    struct helped_part *part = find_part(helped, target, event->tid);
-    if (part && event->part != part->next) {
-        give_up(helped, part);
-        part = NULL;
-    }
-    if (!part && event->part != 0)
-        return NULL;
-    if (!part) {
-        part = &helped->parts[helped->next_part++ % HELPED_PARTS];
-        give_up(helped, part);
-        part->tid = event->tid;
-        part->target = target;
-        part->next = 0;
-    }
-    size_t count = part->count + event->count;
-    if (count > helped->options->max_depth + HELPER_RECORD_FRAMES ||
-        array_room(&part->frames, &part->capacity, count)) {
-        give_up(helped, part);
-        return NULL;
-    }
-    memcpy(part->frames + part->count, bytes, event->count * sizeof(uint64_t));
-    part->count = count;
-    part->next++;
-    return part;
-}
-
 static void put_last_part(struct helped *helped, struct helped_process *target, struct thread *thread,
                           const struct helper_event *event, const uint8_t *bytes)
 {
     enum stack_end end = event->kind == HELPER_RECORD_FRAMES_CUT ? STACK_CUT_DEPTH : STACK_COMPLETE;
     if (event->part == 0) {
-        give_up(helped, find_part(helped, target, event->tid));
+        helpedparts_give_up(&helped->parts, target, event->tid);
         put_frames(helped, target, thread, event, (const uint64_t *)(const void *)bytes, event->count, end);
         return;
     }
-    struct helped_part *part = add_part(helped, target, event, bytes);
+    const struct helpedpart *part = helpedparts_add(&helped->parts, target, event, bytes, helped->options->max_depth);
     if (!part)
         return;
     put_frames(helped, target, thread, event, part->frames, part->count, end);
-    part->count = 0;
+    helpedparts_take(&helped->parts, part);
 }
 
 /* ---- records ---- */
@@ -333,15 +286,14 @@ static void handle_event(struct helped *helped, struct helped_process *target, c
         thread->helper_answered_ns = helped->now_ns;
     switch (event->kind) {
     case HELPER_RECORD_FRAMES_PART:
-        add_part(helped, target, event, bytes);
+        helpedparts_add(&helped->parts, target, event, bytes, helped->options->max_depth);
         break;
     case HELPER_RECORD_FRAMES_LAST:
     case HELPER_RECORD_FRAMES_CUT:
         put_last_part(helped, target, thread, event, bytes);
         break;
     case HELPER_RECORD_COPY:
-        if (find_part(helped, target, event->tid))
-            find_part(helped, target, event->tid)->count = 0;
+        helpedparts_drop(&helped->parts, target, event->tid);
         put_copy(helped, target, thread, event, bytes);
         break;
     case HELPER_RECORD_REST:
@@ -451,46 +403,27 @@ static void check_helper(struct helped *helped, struct helped_process *target)
     }
 }
 
-static bool is_same(const struct code_region *a, const struct code_region *b)
-{
-    return a && b && a->image == b->image && a->has_bias == b->has_bias && a->bias == b->bias &&
-           a->map_off - a->start_avma == b->map_off - b->start_avma;
-}
-
-static bool is_as_before(const struct helped_process *target, const struct extent *range)
-{
-    return target->last_map && is_same(codemap_find(&target->last_map->code, range->start_avma),
-                                       codemap_find(&target->process->map->code, range->start_avma));
-}
-
 /* What lasts: told by a helper that was there from the beginning; else what is there when we begin, as long as it
  * stays. */
 static void find_certain(struct helped_process *target)
 {
     struct certain_code *certain = &target->certain;
-    const struct codemap *code = &target->process->map->code;
     target->has_certain = true;
     if (helperlink_lasting(target->link, certain))
         return;
-    certain->count = 0;
-    for (size_t i = 0; i < code->count && certain->count < CERTAIN_RANGES; i++)
-        if (code->regions[i].image)
-            certain->ranges[certain->count++] =
-                (struct extent){.start_avma = code->regions[i].start_avma, .end_avma = code->regions[i].end_avma};
+    certaincode_set(certain, target->process->map);
 }
 
 /* Of what there was at the beginning some may be gone, and others in its place. */
 static void forget_gone(struct helped_process *target)
 {
     struct certain_code now;
-    struct certain_code *certain = &target->certain;
-    size_t kept = 0;
     if (!target->has_certain || helperlink_lasting(target->link, &now))
         return;
-    for (size_t i = 0; i < certain->count; i++)
-        if (is_as_before(target, &certain->ranges[i]))
-            certain->ranges[kept++] = certain->ranges[i];
-    certain->count = kept;
+    if (target->last_map)
+        certaincode_keep(&target->certain, target->last_map, target->process->map);
+    else
+        target->certain.count = 0;
 }
 
 /* Space and maps of the process as they are now. */
@@ -686,8 +619,7 @@ void helped_deinit(struct helped *helped)
     for (size_t i = 0; i < helped->process_count; i++)
         deinit_process(&helped->processes[i]);
     free(helped->processes);
-    for (size_t i = 0; i < HELPED_PARTS; i++)
-        free(helped->parts[i].frames);
+    helpedparts_deinit(&helped->parts);
     *helped = (struct helped){0};
 }
 
@@ -752,6 +684,6 @@ struct helper_counters helped_counters(const struct helped *helped)
             sum.missing++;
         }
     }
-    sum.lost += helped->parts_lost;
+    sum.lost += helped->parts.lost;
     return sum;
 }

@@ -7,6 +7,7 @@
 
 #include "sampler/account.h"
 #include "sampler/flight.h"
+#include "sampler/helpedparts.h"
 #include "sampler/helperlink.h"
 #include "sampler/looks.h"
 #include "sampler/options.h"
@@ -17,21 +18,6 @@
 #include <stdint.h>
 
 struct capture_target;
-
-struct helped_process;
-
-/* A walk's addresses that have come in parts; more is to come. */
-struct helped_part {
-    const struct helped_process *target;
-    pid_t tid;
-    uint32_t next;    /* record of it */
-    uint64_t *frames; /* owned */
-    size_t count;
-    size_t capacity;
-};
-
-/* So many stacks in parts are put together at a time; of more, the oldest is given up. */
-enum { HELPED_PARTS = 64 };
 
 /* A process with a helper, and what became of it. */
 struct helped_process {
@@ -73,13 +59,11 @@ struct helped {
 
     struct helped_process *processes; /* owned */
     size_t process_count;
-    struct helped_part parts[HELPED_PARTS];
-    size_t next_part;
+    struct helpedparts parts;
     unsigned cpu_count;
     unsigned own_filters; /* of seccomp, of ourselves */
     uint64_t now_ns;
-    size_t first_asks;   /* of this tick */
-    uint64_t parts_lost; /* stacks that were given up */
+    size_t first_asks; /* of this tick */
 };
 
 /* After they were added to the targets. 0 or -ENOMEM. */

@@ -30,6 +30,7 @@ unit_test(snapfile USES sampler_core symbolize common DEPENDS ${fixtures} DEFINE
 unit_test(memimage USES sampler_core symbolize common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(remap USES sampler_core symbolize unwind common DEPENDS ${fixtures} DEFINES ${fixture_define})
 unit_test(helperring USES sampler_core helper_layout common pthread SOURCES ${CMAKE_SOURCE_DIR}/helper/ring.c)
+unit_test(helpedparts USES sampler_core helper_layout common)
 unit_test(helperrules USES sampler_core helper_layout unwind common)
 unit_test(helperpreload USES sampler_core common)
 unit_test(inject USES sampler_core)
