@@ -40,6 +40,9 @@ enum { WITHDRAW_SIGNALS = 8 };
  * while the dynamic linker is at work. */
 enum { INJECT_TRIES = 6 };
 #define READY_NS NS_PER_SEC /* a preloaded one has begun by then */
+/* No sample has it. */
+#define UNLOADS_UNKNOWN UINT32_MAX
+
 /* Samples from before that we have seen code go are on their way for two ticks. */
 #define DOUBT_NS          (50 * NS_PER_MS)
 #define INJECT_FIRST_NS   (30 * NS_PER_MS)
@@ -446,8 +449,10 @@ static void refresh(struct helped *helped, struct helped_process *target)
     if (unloads != target->map_unloads && process->space)
         process->space->maps_stale = true;
     sampling_refresh(helped->sampling, thread, stat.image_hash, helped->now_ns);
-    if (process->map != before || unloads == target->map_unloads)
-        target->map_unloads = unloads;
+    /* Code that goes while the maps are read makes it uncertain of what moment they are. */
+    bool is_of_then = target->link && helperlink_unloads(target->link) == unloads;
+    if (process->map != before)
+        target->map_unloads = is_of_then ? unloads : UNLOADS_UNKNOWN;
     address_map_unref(target->last_map);
     target->last_map = before;
     if (!process->map || !target->link)
