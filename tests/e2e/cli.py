@@ -191,7 +191,9 @@ class Output(harness.Case):
             result = run("-p", target.pid, "-d", "0.3")
         self.assert_ok(result)
         self.assertRegex(result.err, r"[0-9]+ ticks, [0-9]+ samples")
-        self.assertLessEqual(result.err.count("\n"), 2)
+        # Where the machine let no tick through for a moment, that is told in a line more.
+        lines = [line for line in result.err.splitlines() if "without a tick" not in line]
+        self.assertLessEqual(len(lines), 2, result.err)
 
 
 class Values(harness.Case):
