@@ -316,11 +316,6 @@ static void sample(struct run *run)
 
 /* ---- signals ---- */
 
-static int32_t own_tid(void)
-{
-    return (int32_t)rawcall3(SYS_gettid, 0, 0, 0);
-}
-
 /* Is it one that we have asked for, and of which thread? */
 static bool is_ours(const struct helper_shared *shared, const siginfo_t *info, struct run *ret)
 {
@@ -343,7 +338,7 @@ static bool find_thread(struct run *run)
         return true;
     if (!may_call(run))
         return false;
-    run->tid = own_tid();
+    run->tid = rawcall_tid();
     run->slot = timers_slot(run->shared, run->tid);
     if (run->slot != HELPER_SLOTS)
         timers_arm(run->shared, run->slot);

@@ -5,6 +5,7 @@
 #ifndef HELPER_RAWCALL_H
 #define HELPER_RAWCALL_H
 
+#include <stdint.h>
 #include <sys/syscall.h>
 
 /* The kernel's result: negative errno on failure. */
@@ -29,6 +30,12 @@ static inline long rawcall4(long number, long a, long b, long c, long d)
 static inline long rawcall3(long number, long a, long b, long c)
 {
     return rawcall6(number, a, b, c, 0, 0, 0);
+}
+
+/* The calling thread, as its own pid namespace numbers it. */
+static inline int32_t rawcall_tid(void)
+{
+    return (int32_t)rawcall3(SYS_gettid, 0, 0, 0);
 }
 
 #endif

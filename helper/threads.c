@@ -23,11 +23,6 @@ struct start {
     void *argument;
 };
 
-static int32_t own_tid(void)
-{
-    return (int32_t)rawcall3(SYS_gettid, 0, 0, 0);
-}
-
 /* It would only pile up, or go to who waits for signals. */
 static bool is_blocked(int signal)
 {
@@ -40,7 +35,7 @@ static void begin_thread(void *(*function)(void *))
 {
     struct helper_shared *shared = state_enter();
     if (shared && !(atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)) {
-        uint32_t slot = timers_slot(shared, own_tid());
+        uint32_t slot = timers_slot(shared, rawcall_tid());
         if (slot == HELPER_SLOTS) {
             atomic_fetch_add(&shared->report.timers_failed, 1);
         } else {
@@ -58,7 +53,7 @@ static void begin_thread(void *(*function)(void *))
 static void end_slot(struct helper_shared *shared, uint32_t slot)
 {
     if (!(atomic_load(&shared->settings.limits) & HELPER_NO_CALLS) &&
-        atomic_load(&shared->slots[slot].tid) == own_tid())
+        atomic_load(&shared->slots[slot].tid) == rawcall_tid())
         timers_end_thread(shared, slot);
 }
 

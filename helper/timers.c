@@ -2,6 +2,7 @@
 
 #include "helper/rawcall.h"
 #include "helper/ring.h"
+#include "helper/slots.h"
 #include "helper/state.h"
 
 #include <errno.h>
@@ -33,38 +34,10 @@ static struct timespec timespec_of(uint64_t ns)
     return (struct timespec){.tv_sec = (time_t)(ns / 1000000000U), .tv_nsec = (long)(ns % 1000000000U)};
 }
 
-static bool change_state(struct helper_slot *slot, uint32_t from, uint32_t to)
-{
-    return atomic_compare_exchange_strong(&slot->state, &from, to);
-}
-
 uint32_t timers_slot(struct helper_shared *shared, int32_t tid)
 {
-    uint32_t first = helper_slot_first(tid);
-    for (uint32_t i = 0; i < HELPER_SLOT_PROBES; i++) {
-        uint32_t number = (first + i) % HELPER_SLOTS;
-        if (atomic_load(&shared->slots[number].tid) == tid &&
-            atomic_load(&shared->slots[number].state) != HELPER_SLOT_FREE)
-            return number;
-    }
-    for (uint32_t i = 0; i < HELPER_SLOT_PROBES; i++) {
-        uint32_t number = (first + i) % HELPER_SLOTS;
-        struct helper_slot *slot = &shared->slots[number];
-        if (atomic_load(&slot->state) != HELPER_SLOT_FREE || !change_state(slot, HELPER_SLOT_FREE, HELPER_SLOT_TAKEN))
-            continue;
-        atomic_store(&slot->copy_bytes, 0);
-        atomic_store(&slot->stack_start_avma, 0);
-        atomic_store(&slot->stack_end_avma, 0);
-        atomic_store(&slot->stack_top_avma, 0);
-        slot->timer = 0;
-        slot->ticks = 0;
-        slot->last_handler_tsc = 0;
-        slot->start_avma = 0;
-        atomic_store(&slot->tid, tid);
-        atomic_store(&slot->state, HELPER_SLOT_WANTED);
-        return number;
-    }
-    return HELPER_SLOTS;
+    bool is_new;
+    return slot_find(shared, tid, &is_new);
 }
 
 static void delete_timer(struct helper_slot *slot)
@@ -91,13 +64,13 @@ static long create_timer(const struct helper_shared *shared, uint32_t number, in
 
 void timers_note_blocked(struct helper_shared *shared, uint32_t number)
 {
-    change_state(&shared->slots[number], HELPER_SLOT_WANTED, HELPER_SLOT_BLOCKED);
+    slot_change_state(&shared->slots[number], HELPER_SLOT_WANTED, HELPER_SLOT_BLOCKED);
 }
 
 void timers_arm(struct helper_shared *shared, uint32_t number)
 {
     struct helper_slot *slot = &shared->slots[number];
-    if (!change_state(slot, HELPER_SLOT_WANTED, HELPER_SLOT_TAKEN))
+    if (!slot_change_state(slot, HELPER_SLOT_WANTED, HELPER_SLOT_TAKEN))
         return;
     int32_t tid = atomic_load(&slot->tid);
     uint64_t period_ns = shared->settings.period_ns;
@@ -135,7 +108,7 @@ void timers_arm(struct helper_shared *shared, uint32_t number)
 
 static void free_slot(struct helper_slot *slot, uint32_t state)
 {
-    if (!change_state(slot, state, HELPER_SLOT_TAKEN))
+    if (!slot_change_state(slot, state, HELPER_SLOT_TAKEN))
         return;
     delete_timer(slot);
     atomic_store(&slot->tid, 0);
@@ -186,7 +159,8 @@ void timers_end_thread(struct helper_shared *shared, uint32_t number)
     struct helper_slot *slot = &shared->slots[number];
     if (atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)
         return;
-    if (shared->settings.timer == HELPER_TIMER_THREAD && change_state(slot, HELPER_SLOT_ARMED, HELPER_SLOT_TAKEN)) {
+    if (shared->settings.timer == HELPER_TIMER_THREAD &&
+        slot_change_state(slot, HELPER_SLOT_ARMED, HELPER_SLOT_TAKEN)) {
         delete_timer(slot); /* a signal of it that was on its way has arrived by now */
         uint64_t ran_ns = read_clock_ns(CLOCK_THREAD_CPUTIME_ID) - slot->armed_cpu_ns;
         uint64_t ticks = ran_ns < slot->first_ns ? 0 : (ran_ns - slot->first_ns) / shared->settings.period_ns + 1;

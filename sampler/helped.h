@@ -67,7 +67,6 @@ struct helped {
 };
 
 /* After they were added to the targets. 0 or -ENOMEM. */
-
 int helped_init(struct helped *helped, const struct capture_target *targets, size_t count);
 void helped_deinit(struct helped *helped);
 

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/fileio.h"
 #include "common/hash.h"
+#include "helper/slots.h"
 #include "sampler/helpercost.h"
 #include "sampler/helperrules.h"
 #include "sampler/inject.h"
@@ -340,50 +341,23 @@ bool helperlink_lasting(const struct helperlink *link, struct certain_code *ret)
     return !link->is_injected;
 }
 
-static bool change_state(struct helper_slot *slot, uint32_t from, uint32_t to)
-{
-    return atomic_compare_exchange_strong(&slot->state, &from, to);
-}
-
 static void note_moved(struct helperlink *link, uint32_t slot)
 {
     atomic_fetch_or(&link->shared->settings.moved_slots[slot / 64], UINT64_C(1) << slot % 64);
 }
 
-/* As timers_slot of the helper does it, from the other side. */
 uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid)
 {
-    uint32_t first = helper_slot_first(inner_tid);
-    for (uint32_t i = 0; i < HELPER_SLOT_PROBES; i++) {
-        uint32_t number = (first + i) % HELPER_SLOTS;
-        struct helper_slot *slot = &link->shared->slots[number];
-        if (atomic_load(&slot->tid) == inner_tid && atomic_load(&slot->state) != HELPER_SLOT_FREE)
-            return number;
-    }
-    for (uint32_t i = 0; i < HELPER_SLOT_PROBES; i++) {
-        uint32_t number = (first + i) % HELPER_SLOTS;
-        struct helper_slot *slot = &link->shared->slots[number];
-        if (!change_state(slot, HELPER_SLOT_FREE, HELPER_SLOT_TAKEN))
-            continue;
-        slot->timer = 0;
-        slot->ticks = 0;
-        slot->last_handler_tsc = 0;
-        slot->start_avma = 0;
-        atomic_store(&slot->copy_bytes, 0);
-        atomic_store(&slot->stack_start_avma, 0);
-        atomic_store(&slot->stack_end_avma, 0);
-        atomic_store(&slot->stack_top_avma, 0);
-        atomic_store(&slot->tid, inner_tid);
-        atomic_store(&slot->state, HELPER_SLOT_WANTED);
+    bool is_new;
+    uint32_t number = slot_find(link->shared, inner_tid, &is_new);
+    if (is_new)
         note_moved(link, number);
-        return number;
-    }
-    return HELPER_SLOTS;
+    return number;
 }
 
 void helperlink_unblock_thread(struct helperlink *link, uint32_t slot)
 {
-    if (slot < HELPER_SLOTS && change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_WANTED))
+    if (slot < HELPER_SLOTS && slot_change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_WANTED))
         note_moved(link, slot);
 }
 
@@ -406,10 +380,10 @@ void helperlink_end_thread(struct helperlink *link, uint32_t slot, pid_t inner_t
 {
     if (slot >= HELPER_SLOTS || atomic_load(&link->shared->slots[slot].tid) != inner_tid)
         return;
-    if (change_state(&link->shared->slots[slot], HELPER_SLOT_ARMED, HELPER_SLOT_GONE) ||
-        change_state(&link->shared->slots[slot], HELPER_SLOT_WANTED, HELPER_SLOT_GONE) ||
-        change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_GONE) ||
-        change_state(&link->shared->slots[slot], HELPER_SLOT_BARE, HELPER_SLOT_GONE))
+    if (slot_change_state(&link->shared->slots[slot], HELPER_SLOT_ARMED, HELPER_SLOT_GONE) ||
+        slot_change_state(&link->shared->slots[slot], HELPER_SLOT_WANTED, HELPER_SLOT_GONE) ||
+        slot_change_state(&link->shared->slots[slot], HELPER_SLOT_BLOCKED, HELPER_SLOT_GONE) ||
+        slot_change_state(&link->shared->slots[slot], HELPER_SLOT_BARE, HELPER_SLOT_GONE))
         note_moved(link, slot);
 }
 

@@ -40,8 +40,8 @@ struct helper_counters {
     uint64_t missing; /* of these, into the next one none could be put */
     uint64_t resets;  /* of the ring, for nonsense in it */
     struct histogram handler_ns;
-    struct histogram
-        delivery_ns; /* what the kernel takes to call a handler and to come back, as tried in the sampler */
+    /* What the kernel takes to call a handler and to come back, as tried in the sampler. */
+    struct histogram delivery_ns;
 };
 
 /* The library's file, which is beside ours or where it was installed. 0 or a negative errno. */
@@ -101,8 +101,8 @@ uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid);
 /* Its thread has our signal blocked no longer. */
 void helperlink_unblock_thread(struct helperlink *link, uint32_t slot);
 bool helperlink_is_blocked(const struct helperlink *link, uint32_t slot);
-uint64_t
-helperlink_blocking(const struct helperlink *link); /* signals: who has one of them blocked gets none of ours */
+/* Signals: who has one of them blocked gets none of ours. */
+uint64_t helperlink_blocking(const struct helperlink *link);
 bool helperlink_has_armed(const struct helperlink *link, uint32_t slot);
 /* It has ended: its timer is to go. */
 void helperlink_end_thread(struct helperlink *link, uint32_t slot, pid_t inner_tid);
