@@ -1,13 +1,28 @@
 #include "sampler/certaincode.h"
 
-void certaincode_set(struct certain_code *certain, const struct address_map *map)
+#include <stdlib.h>
+
+struct certaincode *certaincode_new(void)
 {
-    const struct codemap *code = &map->code;
-    certain->count = 0;
-    for (size_t i = 0; i < code->count && certain->count < CERTAIN_RANGES; i++)
-        if (code->regions[i].image)
-            certain->ranges[certain->count++] =
-                (struct extent){.start_avma = code->regions[i].start_avma, .end_avma = code->regions[i].end_avma};
+    struct certaincode *certain = calloc(1, sizeof(*certain));
+    if (certain)
+        certain->references = 1;
+    return certain;
+}
+
+void certaincode_add(struct certaincode *certain, uint64_t start_avma, uint64_t end_avma)
+{
+    if (certain->count < CERTAIN_RANGES)
+        certain->ranges[certain->count++] = (struct extent){.start_avma = start_avma, .end_avma = end_avma};
+}
+
+struct certaincode *certaincode_of_map(const struct address_map *map)
+{
+    struct certaincode *certain = certaincode_new();
+    for (size_t i = 0; certain && i < map->code.count; i++)
+        if (map->code.regions[i].image)
+            certaincode_add(certain, map->code.regions[i].start_avma, map->code.regions[i].end_avma);
+    return certain;
 }
 
 static bool is_same(const struct code_region *a, const struct code_region *b)
@@ -16,20 +31,34 @@ static bool is_same(const struct code_region *a, const struct code_region *b)
            a->map_off - a->start_avma == b->map_off - b->start_avma;
 }
 
-void certaincode_keep(struct certain_code *certain, const struct address_map *before, const struct address_map *now)
+struct certaincode *certaincode_kept(const struct certaincode *certain, const struct address_map *before,
+                                     const struct address_map *now)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < certain->count; i++) {
-        uint64_t avma = certain->ranges[i].start_avma;
-        if (is_same(codemap_find(&before->code, avma), codemap_find(&now->code, avma)))
-            certain->ranges[kept++] = certain->ranges[i];
+    struct certaincode *kept = certaincode_new();
+    for (size_t i = 0; kept && certain && i < certain->count; i++) {
+        const struct extent *range = &certain->ranges[i];
+        if (is_same(codemap_find(&before->code, range->start_avma), codemap_find(&now->code, range->start_avma)))
+            certaincode_add(kept, range->start_avma, range->end_avma);
     }
-    certain->count = kept;
+    return kept;
 }
 
-bool certaincode_has(const struct certain_code *certain, uint64_t avma)
+struct certaincode *certaincode_ref(struct certaincode *certain)
 {
-    for (size_t i = 0; i < certain->count; i++)
+    if (certain)
+        atomic_fetch_add(&certain->references, 1);
+    return certain;
+}
+
+void certaincode_unref(struct certaincode *certain)
+{
+    if (certain && atomic_fetch_sub(&certain->references, 1) == 1)
+        free(certain);
+}
+
+bool certaincode_has(const struct certaincode *certain, uint64_t avma)
+{
+    for (size_t i = 0; certain && i < certain->count; i++)
         if (avma >= certain->ranges[i].start_avma && avma < certain->ranges[i].end_avma)
             return true;
     return false;

@@ -1,7 +1,6 @@
 #include "sampler/digest.h"
 
 #include "common/array.h"
-#include "sampler/certaincode.h"
 #include "sampler/helperlink.h"
 #include "sampler/place.h"
 
@@ -258,7 +257,7 @@ int digest_add(struct digest *digest, struct item *item, const struct memory_rea
         error = item->frame_count ? take_frames(digest, item) : unwind_item(digest, item, reader);
         if (!error && item->helper && !item->frame_count)
             helperlink_learn(item->helper, digest->unwinder, item, &digest->stack);
-        if (!error && item->certain)
+        if (!error && item->is_doubtful)
             error = cut_uncertain(&digest->stack, item);
         if (error == -EINVAL || error == -EAGAIN)
             item->failure = error == -EINVAL ? FAILURE_UNWIND : FAILURE_UNLOADED;

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/fileio.h"
 #include "sampler/capture.h"
-#include "sampler/certaincode.h"
 #include "sampler/flightparts.h"
 
 #include <errno.h>
@@ -199,9 +198,9 @@ static void put_failure(struct helped *helped, struct helped_process *target, st
 /* Code may have been unloaded between that sample and the maps that we have. */
 static void note_certain(const struct helped_process *target, const struct helper_event *event, struct item *item)
 {
-    bool is_doubtful = event->unloads != target->map_unloads || target->doubtful_until_ns > target->drained_ns;
-    if (is_doubtful && item->map)
-        item->certain = &target->certain;
+    item->is_doubtful = event->unloads != target->map_unloads || target->doubtful_until_ns > target->drained_ns;
+    if (item->is_doubtful)
+        item->certain = certaincode_ref(target->certain);
 }
 
 /* The stack as the kernel has shown it to the helper. */
@@ -358,7 +357,8 @@ static void lose_helper(struct helped *helped, struct helped_process *target)
     target->link = NULL;
     target->is_checked = false;
     target->map_unloads = 0;
-    target->has_certain = false;
+    certaincode_unref(target->certain);
+    target->certain = NULL;
     for (size_t i = 0; i < target->process->thread_count; i++) {
         struct thread *thread = target->process->threads[i];
         thread->helper_tid = 0;
@@ -410,23 +410,20 @@ static void check_helper(struct helped *helped, struct helped_process *target)
  * stays. */
 static void find_certain(struct helped_process *target)
 {
-    struct certain_code *certain = &target->certain;
-    target->has_certain = true;
-    if (helperlink_lasting(target->link, certain))
-        return;
-    certaincode_set(certain, target->process->map);
+    target->certain = helperlink_lasting(target->link);
+    if (!target->certain)
+        target->certain = certaincode_of_map(target->process->map);
 }
 
 /* Of what there was at the beginning some may be gone, and others in its place. */
 static void forget_gone(struct helped_process *target)
 {
-    struct certain_code now;
-    if (!target->has_certain || helperlink_lasting(target->link, &now))
+    struct certaincode *before = target->certain;
+    if (!before || before->is_told)
         return;
-    if (target->last_map)
-        certaincode_keep(&target->certain, target->last_map, target->process->map);
-    else
-        target->certain.count = 0;
+    target->certain =
+        target->last_map ? certaincode_kept(before, target->last_map, target->process->map) : certaincode_new();
+    certaincode_unref(before);
 }
 
 /* Space and maps of the process as they are now. */
@@ -462,7 +459,7 @@ static void refresh(struct helped *helped, struct helped_process *target)
         forget_gone(target);
     }
     helperlink_set_map_unloads(target->link, target->map_unloads);
-    if (!target->has_certain && target->is_checked)
+    if (!target->certain && target->is_checked)
         find_certain(target);
 }
 
@@ -605,6 +602,7 @@ static void deinit_process(struct helped_process *target)
         helperlink_free(target->own[i]);
     free(target->own);
     address_map_unref(target->last_map);
+    certaincode_unref(target->certain);
     strbuf_deinit(&target->why_not);
     thread_shared_unref(target->unseen);
 }

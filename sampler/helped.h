@@ -37,8 +37,7 @@ struct helped_process {
     uint64_t unseen_ns;
     /* Code that lasts; the map before this one; the helper's count of unloads at which this one was read; until when
      * samples are of a time before we saw that code was gone; when the ring was read last. */
-    struct certain_code certain;
-    bool has_certain;
+    struct certaincode *certain;  /* owned reference; NULL: not known yet, or no memory */
     struct address_map *last_map; /* owned reference */
     uint32_t map_unloads;
     uint64_t doubtful_until_ns;

@@ -329,16 +329,19 @@ void helperlink_set_map_unloads(struct helperlink *link, uint32_t unloads)
     atomic_store(&link->shared->settings.map_unloads, unloads);
 }
 
-bool helperlink_lasting(const struct helperlink *link, struct certain_code *ret)
+struct certaincode *helperlink_lasting(const struct helperlink *link)
 {
     const struct helper_report *report = &link->shared->report;
     uint32_t count = *(const volatile uint32_t *)&report->lasting_count;
-    ret->count = 0;
+    struct certaincode *certain = link->is_injected ? NULL : certaincode_new();
+    if (!certain)
+        return NULL;
+    certain->is_told = true;
     for (uint32_t i = 0; i < count && i < HELPER_LASTING; i++) {
         struct helper_range range = *(const volatile struct helper_range *)&report->lasting[i];
-        ret->ranges[ret->count++] = (struct extent){.start_avma = range.start_avma, .end_avma = range.end_avma};
+        certaincode_add(certain, range.start_avma, range.end_avma);
     }
-    return !link->is_injected;
+    return certain;
 }
 
 static void note_moved(struct helperlink *link, uint32_t slot)

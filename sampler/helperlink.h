@@ -93,8 +93,8 @@ bool helperlink_set_map(struct helperlink *link, const struct address_map *map);
 uint32_t helperlink_unloads(const struct helperlink *link);
 /* The map of the last call was read when that was so; only then are its rules used. */
 void helperlink_set_map_unloads(struct helperlink *link, uint32_t unloads);
-/* What certainly lasts, as the helper says; false: it was not there when the program began. */
-bool helperlink_lasting(const struct helperlink *link, struct certain_code *ret);
+/* What certainly lasts, as a helper says that was there when the program began. NULL: it was not, or no memory. */
+struct certaincode *helperlink_lasting(const struct helperlink *link);
 
 /* A thread that has no timer yet; `inner_tid` as the target itself sees it. Its slot, or HELPER_SLOTS: no more room. */
 uint32_t helperlink_want_thread(struct helperlink *link, pid_t inner_tid);

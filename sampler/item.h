@@ -5,6 +5,7 @@
 #ifndef SAMPLER_ITEM_H
 #define SAMPLER_ITEM_H
 
+#include "sampler/certaincode.h"
 #include "sampler/space.h"
 #include "sampler/targets.h"
 #include "sampler/threadstate.h"
@@ -36,13 +37,6 @@ const char *failure_name(enum failure failure); /* for counters: "timeout", ... 
 
 struct helperlink;
 
-/* Code that does not go away, so that who was seen there was there. */
-enum { CERTAIN_RANGES = 1024 };
-struct certain_code {
-    struct extent ranges[CERTAIN_RANGES];
-    size_t count;
-};
-
 enum item_kind {
     ITEM_SAMPLE,
     ITEM_REPEAT,   /* more ticks of the thread's last sample: only `thread`, `time_ns` of the last, `count` and `ns` */
@@ -73,8 +67,9 @@ struct item {
      * innermost first: then there are no ranges. */
     struct helperlink *helper; /* borrowed */
     uint32_t helper_slot;
-    const struct certain_code *certain; /* borrowed; not NULL: only that code is certainly what the map says */
-    uint64_t *frames;                   /* owned, kept from use to use */
+    bool is_doubtful;            /* code may have gone since; only this is certainly what the map says: */
+    struct certaincode *certain; /* owned reference; NULL: nothing */
+    uint64_t *frames;            /* owned, kept from use to use */
     size_t frame_count;
     size_t frame_capacity;
     enum stack_end end;

@@ -103,6 +103,8 @@ static bool grow_buffer(struct pipeline *pipeline, struct item *item, size_t byt
 void pipeline_give_back(struct pipeline *pipeline, struct item *item)
 {
     address_map_unref(item->map);
+    certaincode_unref(item->certain);
+    item->certain = NULL;
     thread_shared_unref(item->thread);
     item->map = NULL;
     item->thread = NULL;
@@ -130,7 +132,7 @@ int pipeline_take(struct pipeline *pipeline, size_t buffer_bytes, struct item **
     item->time_ns = 0;
     item->range_count = 0;
     item->helper = NULL;
-    item->certain = NULL;
+    item->is_doubtful = false;
     item->frame_count = 0;
     item->space = NULL;
     if (!grow_buffer(pipeline, item, buffer_bytes)) {
