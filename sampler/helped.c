@@ -278,10 +278,8 @@ static void handle_event(struct helped *helped, struct helped_process *target, c
         target->past.resets++;
         return;
     }
-    if (thread && (!thread->is_wanted || event->slot == HELPER_SLOTS) && helped->options->thread_count)
+    if (helped->options->thread_count && (!thread || !thread->is_wanted))
         return; /* not of the user's choice */
-    if (!thread && helped->options->thread_count)
-        return;
     if (event->blocked_ticks && !is_part)
         put_failure(helped, target, thread, event, event->blocked_ticks, FAILURE_BLOCKED);
     if (thread)

@@ -4,7 +4,7 @@
 #include "common/fileio.h"
 #include "sampler/attach.h"
 #include "sampler/capture.h"
-#include "sampler/helperlink.h"
+#include "sampler/helperlinks.h"
 #include "sampler/helperpreload.h"
 #include "sampler/launch.h"
 #include "sampler/pinning.h"
@@ -44,8 +44,7 @@ struct session {
     struct sideband *sideband; /* owned until sampling starts; NULL: /proc */
     struct attached *attached; /* owned, options->pid_count */
     size_t attached_count;
-    struct helperlink **links; /* owned; with --helper one for each target, or NULL where there can be none */
-    size_t link_count;
+    struct helperlinks links; /* with --helper */
     struct signals signals;
     struct tracer *tracer;
     struct profile *profile;
@@ -142,38 +141,15 @@ static int attach_all(struct session *session)
 
 /* ---- helpers ---- */
 
-static int add_link(struct session *session, struct helperlink *link)
-{
-    if (!session->links)
-        session->links = calloc(session->options->pid_count + 1, sizeof(struct helperlink *));
-    if (!session->links) {
-        helperlink_free(link);
-        return -ENOMEM;
-    }
-    session->links[session->link_count++] = link;
-    return 0;
-}
-
-/* Into each, or none. */
+/* Into each, or it is told why not. */
 static int inject_all(struct session *session)
 {
-    for (size_t i = 0; i < session->attached_count; i++) {
-        const struct attached *attached = &session->attached[i];
-        struct helperlink *link = NULL;
-        struct strbuf why = {0};
-        int error = helperlink_inject(session->options, attached->pid, attached->proc_fd, HELPERLINK_INJECT_TIMEOUT_NS,
-                                      &link, &why);
-        if (error)
-            tell(session, "%s", why.data ? why.data : strerror(-error));
-        strbuf_deinit(&why);
-        if (!error)
-            error = add_link(session, link);
-        if (error)
-            return error;
-        for (size_t j = 0; j < session->link_count; j++)
-            helperlink_beat(session->links[j], clock_now_ns()); /* they may have waited for this one for long */
-    }
-    return 0;
+    struct strbuf why = {0};
+    int error = helperlinks_inject(&session->links, session->options, session->attached, session->attached_count, &why);
+    if (error)
+        tell(session, "%s", why.data ? why.data : strerror(-error));
+    strbuf_deinit(&why);
+    return error;
 }
 
 /* Where it cannot be, the program runs all the same, and is not sampled: that is told. */
@@ -186,7 +162,7 @@ static int launch(struct session *session)
     if (options->helper && helperpreload_prepare(options, &preload, &why) < 0)
         tell(session, "cannot sample %s: %s", options->program[0], why.data ? why.data : "the helper cannot be loaded");
     if (preload.link) {
-        error = add_link(session, preload.link);
+        error = helperlinks_add(&session->links, preload.link);
         preload.link = NULL;
     }
     if (!error)
@@ -217,14 +193,14 @@ static int start_sampling(struct session *session)
     if (options->program) {
         targets[0] = (struct capture_target){.pid = session->launch.pid,
                                              .proc_fd = procfs_open_process(session->launch.pid),
-                                             .link = session->link_count ? session->links[0] : NULL};
+                                             .link = helperlinks_get(&session->links, 0)};
         if (targets[0].proc_fd < 0)
             return targets[0].proc_fd;
     }
     for (size_t i = 0; i < session->attached_count; i++) {
         targets[i] = (struct capture_target){.pid = session->attached[i].pid,
                                              .proc_fd = session->attached[i].proc_fd,
-                                             .link = i < session->link_count ? session->links[i] : NULL};
+                                             .link = helperlinks_get(&session->links, i)};
         session->attached[i].proc_fd = -1;
     }
     session->profile = profile_new();
@@ -690,12 +666,7 @@ static void session_deinit(struct session *session)
     if (session->capture)
         capture_free(session->capture);
     pipeline_free(session->pipeline);
-    for (size_t i = 0; i < session->link_count; i++) {
-        if (!session->capture)
-            helperlink_ask_withdraw(session->links[i]); /* of those that were put in before another could not be */
-        helperlink_free(session->links[i]);
-    }
-    free(session->links);
+    helperlinks_deinit(&session->links, !session->capture);
     tracer_free(session->tracer);
     sideband_free(session->sideband);
     images_free(session->images);
