@@ -240,7 +240,9 @@ int timers_arm_all(struct helper_shared *shared)
             const struct entry *entry = (const struct entry *)(void *)(buffer + off);
             int32_t tid = tid_of(entry->name);
             uint32_t number = tid ? timers_slot(shared, tid) : HELPER_SLOTS;
-            if (number != HELPER_SLOTS && timers_is_blocked(shared, tid))
+            /* Who was made to call this has all signals blocked just now, and not as a rule. */
+            bool is_called = shared->report.is_late && tid == rawcall_tid();
+            if (number != HELPER_SLOTS && !is_called && timers_is_blocked(shared, tid))
                 timers_note_blocked(shared, number);
             else if (number != HELPER_SLOTS)
                 timers_arm(shared, number);

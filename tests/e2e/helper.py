@@ -277,6 +277,21 @@ class End(Helper):
             os.kill(pid, signal.SIGTERM)
             self.assertEqual(sampler.end().status, 128 + signal.SIGTERM)
 
+    def test_attached_from_the_first_moment(self):
+        """Also the thread that was made to load the helper has its timer at once."""
+        with Target("chain_nofp", 30) as target:
+            _, stats, _ = self.attach(target.pid, "--helper", "-r", 499, "-d", "0.7")
+            self.assert_counts(stats, 0.05)
+
+    def test_second_target_cannot_have_it(self):
+        """Then the first one does not keep it."""
+        with Target("chain_nofp", 30) as first, Target("chain_static", 30) as second:
+            run = harness.run("--helper", "-o", self.path("profile"), "-p", f"{first.pid},{second.pid}")
+            self.assertEqual(run.status, 1, run)
+            harness.wait_until(lambda: int(harness.status(first.pid)["SigCgt"], 16) & OWNED == 0, "it has withdrawn", 5)
+            with open(f"/proc/{first.pid}/maps", encoding="utf-8") as maps:
+                self.assertNotIn("memfd:sampler-helper", maps.read())
+
     def test_sampler_is_killed(self):
         """Nobody asks for the samples any more: the helper notices and goes."""
         with Sampler("--helper", "-o", self.path("profile"), "--", program("chain_nofp"), "60") as sampler:
