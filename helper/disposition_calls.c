@@ -163,19 +163,29 @@ static int set_handler(int signal, handler_function *handler, int flags, uint64_
     return 0;
 }
 
+/* A signal that is not ours is for the next library: true, with its answer. */
+static bool is_for_next(_Atomic(void *) *symbol, const char *name, int signal, handler_function *handler,
+                        handler_function **ret_answer)
+{
+    if (is_valid(signal) && disposition_owns(signal))
+        return false;
+    handler_function *(*real)(int, handler_function *) = NULL;
+    *(void **)&real = next(symbol, name);
+    if (!real && is_valid(signal))
+        return false;
+    *ret_answer = real ? real(signal, handler) : SIG_ERR;
+    return true;
+}
+
 static handler_function *set_bsd(int signal, handler_function *handler)
 {
-    handler_function *(*real)(int, handler_function *) = NULL;
-    if (!is_valid(signal) || !disposition_owns(signal)) {
-        *(void **)&real = next(&next_signal, "signal");
-        if (real || !is_valid(signal))
-            return real ? real(signal, handler) : SIG_ERR;
-    }
+    handler_function *before;
+    if (is_for_next(&next_signal, "signal", signal, handler, &before))
+        return before;
     if (handler == SIG_ERR)
         return wrong_handler();
     uint64_t own = kernel_mask_of(signal);
     int flags = atomic_load(&interrupting) & own ? 0 : SA_RESTART;
-    handler_function *before;
     return set_handler(signal, handler, flags, own, &before) == 0 ? before : SIG_ERR;
 }
 
@@ -196,16 +206,12 @@ handler_function *ssignal(int signal, handler_function *handler)
 
 static handler_function *set_sysv(int signal, handler_function *handler)
 {
-    handler_function *(*real)(int, handler_function *) = NULL;
-    if (!is_valid(signal) || !disposition_owns(signal)) {
-        *(void **)&real = next(&next_sysv_signal, "__sysv_signal");
-        if (real || !is_valid(signal))
-            return real ? real(signal, handler) : SIG_ERR;
-    }
+    handler_function *before;
+    if (is_for_next(&next_sysv_signal, "__sysv_signal", signal, handler, &before))
+        return before;
     if (handler == SIG_ERR)
         return wrong_handler();
     int flags = (int)(SA_RESETHAND | SA_NODEFER | SYSV_SA_INTERRUPT);
-    handler_function *before;
     return set_handler(signal, handler, flags, 0, &before) == 0 ? before : SIG_ERR;
 }
 
@@ -227,12 +233,9 @@ static int change_mask(int how, uint64_t mask, uint64_t *ret_old)
 /* SIG_HOLD blocks the signal and leaves its disposition; everything else unblocks it. */
 handler_function *sigset(int signal, handler_function *handler)
 {
-    handler_function *(*real)(int, handler_function *) = NULL;
-    if (!is_valid(signal) || !disposition_owns(signal)) {
-        *(void **)&real = next(&next_sigset, "sigset");
-        if (real || !is_valid(signal))
-            return real ? real(signal, handler) : SIG_ERR;
-    }
+    handler_function *before;
+    if (is_for_next(&next_sigset, "sigset", signal, handler, &before))
+        return before;
     uint64_t own = kernel_mask_of(signal);
     uint64_t blocked;
     if (handler == SIG_HOLD) {
@@ -243,7 +246,6 @@ handler_function *sigset(int signal, handler_function *handler)
             return SIG_HOLD;
         return set_action(signal, NULL, &now) == 0 ? now.sa_handler : SIG_ERR;
     }
-    handler_function *before;
     if (set_handler(signal, handler, 0, 0, &before) != 0 || change_mask(SIG_UNBLOCK, own, &blocked) != 0)
         return SIG_ERR;
     return blocked & own ? SIG_HOLD : before;

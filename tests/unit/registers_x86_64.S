@@ -19,6 +19,17 @@
     fldl2e
     .endm
 
+    /* Into the struct registers at `to`: what a call keeps, with the vector registers and the x87 state. */
+    .macro keep_preserved to
+    fxsave64 (%\to)
+    movq %rbx, 512(%\to)
+    movq %rbp, 520(%\to)
+    movq %r12, 528(%\to)
+    movq %r13, 536(%\to)
+    movq %r14, 544(%\to)
+    movq %r15, 552(%\to)
+    .endm
+
     .macro begin
     pushq %rbp
     pushq %rbx
@@ -69,26 +80,14 @@ registers_around_call:
     put r15, 0x100f
     put rbp, 0x1007
     movq (%rsp), %rdx
-    fxsave64 (%rdx)
-    movq %rbx, 512(%rdx)
-    movq %rbp, 520(%rdx)
-    movq %r12, 528(%rdx)
-    movq %r13, 536(%rdx)
-    movq %r14, 544(%rdx)
-    movq %r15, 552(%rdx)
+    keep_preserved rdx
     movq %rsi, %rdi
     subq $16, %rsp
     movq %rsp, %rsi
     call *%rbx
     addq $16, %rsp
     movq 8(%rsp), %rdx
-    fxsave64 (%rdx)
-    movq %rbx, 512(%rdx)
-    movq %rbp, 520(%rdx)
-    movq %r12, 528(%rdx)
-    movq %r13, 536(%rdx)
-    movq %r14, 544(%rdx)
-    movq %r15, 552(%rdx)
+    keep_preserved rdx
     end
     .size registers_around_call, . - registers_around_call
 
@@ -120,13 +119,7 @@ registers_around_signal:
     .size registers_around_signal, . - registers_around_signal
 
 keep_all:
-    fxsave64 (%rax)
-    movq %rbx, 512(%rax)
-    movq %rbp, 520(%rax)
-    movq %r12, 528(%rax)
-    movq %r13, 536(%rax)
-    movq %r14, 544(%rax)
-    movq %r15, 552(%rax)
+    keep_preserved rax
     movq %r8, 560(%rax)
     movq %r9, 568(%rax)
     movq %r10, 576(%rax)
