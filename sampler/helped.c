@@ -365,6 +365,17 @@ static void lose_helper(struct helped *helped, struct helped_process *target)
     }
 }
 
+/* The process is another program than before. The helper may be in this one already: put there before we knew. */
+static void note_exec(struct helped *helped, struct helped_process *target)
+{
+    if (target->link && helperlink_is_mapped(target->link, target->process->proc_fd))
+        return;
+    /* Else check_helper has counted this one, or no helper went away with it. */
+    if (target->link)
+        target->past.execs++;
+    lose_helper(helped, target);
+}
+
 static void try_again(struct helped *helped, struct helped_process *target)
 {
     struct helperlink *link;
@@ -434,10 +445,8 @@ static void refresh(struct helped *helped, struct helped_process *target)
         return;
     if (thread->tid == process->pid)
         memcpy(target->comm, stat.comm, sizeof(target->comm));
-    if (process->space && stat.image_hash != process->image_hash) {
-        target->past.execs++;
-        lose_helper(helped, target);
-    }
+    if (process->space && stat.image_hash != process->image_hash)
+        note_exec(helped, target);
     /* What is unloaded from now on is counted later than this. */
     uint32_t unloads = target->link ? helperlink_unloads(target->link) : 0;
     struct address_map *before = process->map ? address_map_ref(process->map) : NULL;

@@ -153,6 +153,22 @@ class Exec(Helper):
         self.assertEqual((stats["helper"]["execs"], stats["helper"]["missing"]), (1, 0), stats)
         self.assertGreater(profile.leaf("leaf_spin"), 200, profile)
 
+    def test_at_any_moment(self):
+        """One exec counts once, whatever we were looking at when it came."""
+        wait = "i=0; while [ $i -lt $0 ]; do i=$((i+1)); done; exec \"$@\""
+        for turn in range(25):
+            _, stats, _ = self.launch(["--helper", "-r", 499], ["/bin/sh", "-c", wait, str(turn * 800), program("chain_nofp"), "0.03"])
+            self.assertLessEqual(stats["helper"]["execs"], 1, stats)
+
+    def test_many(self):
+        """The last program has it, however many there were before."""
+        script = self.write("again", b"#!/bin/sh\n[ $1 = 0 ] && exec %s 1\nsleep 0.0$(($1 * 7 %% 30 + 10))\nexec $0 $(($1 - 1))\n"
+                            % program("chain_nofp").encode(), 0o755)
+        profile, stats, _ = self.launch(["--helper", "-r", 499], [script, "20"])
+        self.assertLessEqual(stats["helper"]["execs"], 21, stats)
+        self.assertEqual(stats["helper"]["missing"], 0, stats)
+        self.assertGreater(profile.leaf("leaf_spin"), 100, profile)
+
     def test_into_what_cannot_have_it(self):
         run = harness.run("--helper", "-o", self.path("profile"), "--", "/bin/sh", "-c", f"exec {program('chain_static')} 1")
         self.assertEqual(run.status, 0, run)
