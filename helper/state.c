@@ -21,9 +21,15 @@ enum { PAGE_BYTES = 4096, COOKIES = 16 };
 static struct state *state;
 static _Atomic uint32_t cookies[COOKIES]; /* of this turn and earlier ones */
 static _Atomic uint32_t next_cookie;
-/* Not wiped by fork. */
-static struct helper_shared *mapped;
-static bool was_used;
+/*
+ * What a forked child is told, for which the page above is empty. Only written where something is new: a write after
+ * each fork would be a page to copy each time.
+ */
+static struct helper_shared *_Atomic mapped;
+static _Atomic bool is_mute;       /* HELPER_NO_CALLS */
+static _Atomic uint32_t last_fork; /* WAS_USED, and above it a count of those that were */
+#define WAS_USED 1U
+#define LATER    2U
 
 int state_init(void)
 {
@@ -52,7 +58,7 @@ struct helper_shared *state_enter(void)
 static void unmap(void)
 {
     struct helper_shared *shared = atomic_exchange(&state->current, NULL);
-    mapped = NULL;
+    atomic_store(&mapped, NULL);
     if (shared)
         rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
     atomic_fetch_and(&state->word, ~(LEAVING | UNMAPPED));
@@ -83,7 +89,7 @@ bool state_set(struct helper_shared *shared)
     if (!state || atomic_load(&state->word) & LEAVING ||
         !atomic_compare_exchange_strong(&state->current, &none, shared))
         return false;
-    mapped = shared;
+    atomic_store(&mapped, shared);
     atomic_store(&cookies[atomic_fetch_add(&next_cookie, 1) % COOKIES], shared->settings.cookie);
     return true;
 }
@@ -94,18 +100,43 @@ struct helper_shared *state_take(void)
     return shared && !(atomic_fetch_or(&state->word, LEAVING) & LEAVING) ? shared : NULL;
 }
 
+/*
+ * A thread that forks in a handler that has interrupted ours is in, and stays so: who finds nobody in and says that
+ * later than such a thread said the opposite has to look again.
+ */
+static void note_users(void)
+{
+    uint32_t before = atomic_load(&last_fork);
+    uint32_t now;
+    do {
+        bool is_used = state_is_used();
+        if (!is_used && !(before & WAS_USED))
+            return;
+        now = ((before + LATER) & ~WAS_USED) | (is_used ? WAS_USED : 0);
+    } while (!atomic_compare_exchange_weak(&last_fork, &before, now));
+}
+
 void state_before_fork(void)
 {
-    was_used = state_is_used();
+    if (!atomic_load(&mapped))
+        return;
+    if (!atomic_load(&state->current)) { /* it was our parent's */
+        atomic_store(&mapped, NULL);
+        return;
+    }
+    note_users();
+    struct helper_shared *shared = state_enter();
+    bool must_not_call = shared && atomic_load(&shared->settings.limits) & HELPER_NO_CALLS;
+    if (shared && atomic_load(&is_mute) != must_not_call)
+        atomic_store(&is_mute, must_not_call);
+    state_leave();
 }
 
 void state_in_child(void)
 {
-    struct helper_shared *shared = mapped;
-    mapped = NULL;
-    if (!shared || was_used || atomic_load(&shared->settings.limits) & HELPER_NO_CALLS)
-        return;
-    rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
+    struct helper_shared *shared = atomic_load(&mapped);
+    if (shared && !(atomic_load(&last_fork) & WAS_USED) && !atomic_load(&is_mute))
+        rawcall3(SYS_munmap, (long)shared, sizeof(*shared), 0);
 }
 
 bool state_knows(const siginfo_t *info)

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 typedef int create_function(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
                             void *argument);
@@ -18,10 +17,36 @@ static create_function *real_create;
 static pthread_key_t end_key;
 static bool is_following;
 
-struct start {
+/*
+ * What a thread begins with, from its creator to itself. Not from malloc: to free it there would make an arena for each
+ * thread that never allocates, of 64 MiB of addresses and two mappings for each fork to copy.
+ */
+enum { STARTS = 1024 };
+static struct start {
+    _Atomic bool is_taken;
     void *(*function)(void *);
     void *argument;
-};
+} starts[STARTS];
+static _Atomic uint32_t next_start;
+
+/* NULL: so many threads have been created and have not begun. */
+static struct start *take_start(void)
+{
+    uint32_t first = atomic_load_explicit(&next_start, memory_order_relaxed);
+    for (uint32_t i = 0; i < STARTS; i++) {
+        struct start *start = &starts[(first + i) % STARTS];
+        if (!atomic_exchange(&start->is_taken, true)) {
+            atomic_store_explicit(&next_start, first + i + 1, memory_order_relaxed);
+            return start;
+        }
+    }
+    return NULL;
+}
+
+static void give_back(struct start *start)
+{
+    atomic_store(&start->is_taken, false);
+}
 
 /* It would only pile up, or go to who waits for signals. */
 static bool is_blocked(int signal)
@@ -70,10 +95,12 @@ static void end_thread(void *slot)
 /* The call at the end is a jump, so no frame of ours is on the thread's stack. */
 __attribute__((optimize("optimize-sibling-calls"))) static void *run_thread(void *context)
 {
-    struct start start = *(struct start *)context;
-    free(context);
-    begin_thread(start.function);
-    return start.function(start.argument);
+    struct start *start = context;
+    void *(*function)(void *) = start->function;
+    void *argument = start->argument;
+    give_back(start);
+    begin_thread(function);
+    return function(argument);
 }
 
 __attribute__((visibility("default"))) int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
@@ -82,13 +109,14 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *thread, con
     create_function *create = real_create;
     if (!create)
         create = (create_function *)dlsym(RTLD_NEXT, "pthread_create");
-    struct start *start = is_following ? malloc(sizeof(*start)) : NULL;
+    struct start *start = is_following ? take_start() : NULL;
     if (!start)
         return create(thread, attributes, function, argument);
-    *start = (struct start){.function = function, .argument = argument};
+    start->function = function;
+    start->argument = argument;
     int error = create(thread, attributes, run_thread, start);
     if (error)
-        free(start);
+        give_back(start);
     return error;
 }
 

@@ -52,6 +52,12 @@ class Stacks(Helper, chains.Case):
         levels = ";".join(f"level_{n}" for n in range(1, 21))
         self.check_helped("chain_fp 0.6", f"main;{levels};leaf_spin", options=["-u", "fp"])
 
+    def test_walks_in_place(self):
+        """What throws (with registers saved that no call preserves), and code that lasts while other code is unloaded all the time."""
+        for load in ("throw", "dlopen"):
+            _, stats, _ = self.helped(["-r", 999], "hardcases", self.path("slots"), load, 1.5)
+            self.assertGreater(stats["helper"]["walked"], 0.4 * stats["samples"], (load, stats))
+
     def test_deeper_than_a_record(self):
         self.check_helped("recurse 300 0.6", "main;" + ";".join(["recurse"] * 300) + ";recurse_leaf")
 
@@ -143,6 +149,24 @@ class World(Helper):
         sent, count = map(int, run.out.split())
         self.assertEqual(sent, count)
         self.assertGreater(stats["helper"]["samples"], 100)
+
+
+class Gifts(Helper):
+    """What the program would get from the helper, without asking: nothing that it does not need."""
+
+    def heaps(self, pid):
+        """How many threads have a heap of malloc's of their own: what is reserved for it has no access yet."""
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+            reserves = [line.split()[0].split("-") for line in maps if " ---p " in line]
+        return sum(int(end, 16) - int(start, 16) > 32 << 20 for start, end in reserves)
+
+    def test_threads_have_no_heap(self):
+        with Target("spinners", 4, 20) as target:
+            self.assertEqual(self.heaps(target.pid), 0)
+        with Sampler("--helper", "-o", self.path("profile"), "--", program("spinners"), 4, 20) as sampler:
+            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            self.assertEqual(self.heaps(pid), 0)
+            os.kill(pid, signal.SIGTERM)
 
 
 class Exec(Helper):

@@ -9,8 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* CPU time a name may cost; sanitizers and slow machines included. */
-/* With a sanitizer and on a slow machine a tenth of it; what such names are made for would take hours. */
+/* CPU time a name may cost. With sanitizers, on a slow machine, it is a tenth of that; and hours where it goes wrong. */
 static const double LIMIT_S = 1;
 
 /* The name at the end of a page, before one that cannot be read. */
