@@ -231,9 +231,8 @@ __attribute__((noinline)) static void sample_stack(struct run *run)
     uint32_t count = 0;
     uint32_t part = 0;
     uint32_t depth = run->shared->settings.max_depth;
-    /* Rules may be of code that is gone. */
-    bool is_current = run->unloads == atomic_load_explicit(&run->shared->settings.map_unloads, memory_order_relaxed);
-    if (!is_current || !find_stack(run, &walk.stack_start_avma, &walk.stack_end_avma)) {
+    walk.is_outdated = run->unloads != atomic_load_explicit(&run->shared->settings.map_unloads, memory_order_relaxed);
+    if (!find_stack(run, &walk.stack_start_avma, &walk.stack_end_avma)) {
         record_copy(run);
         return;
     }

@@ -27,7 +27,8 @@ enum {
     HELPER_SLOT_PROBES = 64, /* a thread's slot is one of so many behind the hash of its id */
     HELPER_RULE_SETS = 1 << 13,
     HELPER_RULE_WAYS = 8,
-    HELPER_GRANULE_BITS = 4, /* rules are found by the address's upper bits, all but these */
+    HELPER_GRANULE_BITS = 4,    /* rules are found by the address's upper bits, all but these */
+    HELPER_NEIGHBOUR_BITS = 10, /* what has the same upper bits above these is in sets side by side */
     HELPER_REGIONS = 1 << 12,
     HELPER_RING_BYTES = 4 << 20,
     HELPER_RECORD_FRAMES = 64,     /* in one record; deeper stacks take several */
@@ -253,7 +254,8 @@ struct helper_shared {
 
 static inline uint32_t helper_rule_set(uint64_t lookup_avma)
 {
-    return (uint32_t)((lookup_avma >> HELPER_GRANULE_BITS) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 13));
+    uint32_t first = (uint32_t)((lookup_avma >> HELPER_NEIGHBOUR_BITS) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 13));
+    return (first + (uint32_t)(lookup_avma >> HELPER_GRANULE_BITS)) % HELPER_RULE_SETS;
 }
 _Static_assert(HELPER_RULE_SETS == 1 << 13, "the hash has as many bits");
 

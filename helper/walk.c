@@ -84,6 +84,15 @@ static bool find_region(const struct helper_shared *shared, uint64_t avma, struc
     return true;
 }
 
+static bool is_lasting(const struct helper_shared *shared, uint64_t avma)
+{
+    const struct helper_report *report = &shared->report;
+    for (uint32_t i = 0; i < report->lasting_count && i < HELPER_LASTING; i++)
+        if (avma >= report->lasting[i].start_avma && avma < report->lasting[i].end_avma)
+            return true;
+    return false;
+}
+
 /* Is it in executable memory, behind a call? What else a return address may be the sampler finds out. */
 static bool is_behind_call(const struct walk *walk, uint64_t avma)
 {
@@ -219,6 +228,8 @@ enum walk_step walk_step(struct walk *walk)
     uint64_t end_avma;
     struct rule rule;
     struct helper_region region;
+    if (walk->is_outdated && !is_lasting(walk->shared, lookup_avma))
+        return WALK_UNKNOWN;
     if (find_rule(walk->shared, lookup_avma, &rule, &end_avma)) {
         /* Behind a call that does not return the next function begins: was it called at all? */
         if (rule.kind == RULE_PLAIN)

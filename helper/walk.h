@@ -17,6 +17,7 @@ struct walk {
     enum safeload_way way;
     struct registers registers; /* of the frame that the walk has come to */
     bool exact;                 /* it is the interrupted one */
+    bool is_outdated;           /* rules may be of code that is gone, but for what lasts */
     bool by_frame_pointer;      /* a frame record has led to it */
     uint64_t stack_start_avma;  /* where stack pointers have to be, half-open */
     uint64_t stack_end_avma;

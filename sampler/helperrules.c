@@ -46,29 +46,55 @@ static void write_rule(struct helperrules *rules, uint32_t set, uint32_t way, co
     rules->rows[set][way] = (struct range){.start_avma = row ? row->start_avma : 0, .length = length};
 }
 
-static bool is_told(const struct helperrules *rules, uint64_t avma)
+static const struct code_region *find_told(const struct helperrules *rules, uint64_t avma)
 {
     const struct codemap told = {.regions = rules->regions, .count = rules->region_count};
-    return codemap_find(&told, avma) != NULL;
+    return codemap_find(&told, avma);
+}
+
+/* Is it there? Else `ret_free_way` says where it could be; HELPER_RULE_WAYS: nowhere. */
+static bool has_rule(const struct helperrules *rules, uint64_t avma, uint32_t *ret_free_way)
+{
+    const struct range *set = rules->rows[helper_rule_set(avma)];
+    *ret_free_way = HELPER_RULE_WAYS;
+    for (uint32_t way = 0; way < HELPER_RULE_WAYS; way++) {
+        if (set[way].length && avma - set[way].start_avma < set[way].length)
+            return true;
+        if (!set[way].length)
+            *ret_free_way = way;
+    }
+    return false;
+}
+
+static void add_nearby(struct helperrules *rules, const struct unwind_row *row, const struct code_region *region,
+                       uint64_t lookup_avma)
+{
+    enum { NEAR_BYTES = 512, GRANULE_BYTES = 1 << HELPER_GRANULE_BITS };
+    uint64_t start = row->start_avma > region->start_avma ? row->start_avma : region->start_avma;
+    uint64_t end = row->end_avma < region->end_avma ? row->end_avma : region->end_avma;
+    if (lookup_avma - start > NEAR_BYTES)
+        start = lookup_avma - NEAR_BYTES;
+    if (end - lookup_avma > NEAR_BYTES)
+        end = lookup_avma + NEAR_BYTES;
+    for (uint64_t avma = start; avma < end; avma = (avma | (GRANULE_BYTES - 1)) + 1) {
+        uint32_t free_way;
+        if (!has_rule(rules, avma, &free_way) && free_way < HELPER_RULE_WAYS)
+            write_rule(rules, helper_rule_set(avma), free_way, row);
+    }
 }
 
 void helperrules_add(struct helperrules *rules, const struct unwind_row *row, uint64_t lookup_avma)
 {
+    uint32_t way;
     uint32_t set = helper_rule_set(lookup_avma);
-    uint32_t free_way = HELPER_RULE_WAYS;
     /* What is not in the regions would not be taken back with them. */
-    if (row->end_avma - row->start_avma > UINT32_MAX || !is_told(rules, lookup_avma))
+    const struct code_region *region = find_told(rules, lookup_avma);
+    if (row->end_avma - row->start_avma > UINT32_MAX || !region || has_rule(rules, lookup_avma, &way))
         return;
-    for (uint32_t way = 0; way < HELPER_RULE_WAYS; way++) {
-        const struct range *range = &rules->rows[set][way];
-        if (range->length && lookup_avma - range->start_avma < range->length)
-            return;
-        if (!range->length)
-            free_way = way;
-    }
-    if (free_way == HELPER_RULE_WAYS)
-        free_way = rules->next_way[set]++ % HELPER_RULE_WAYS;
-    write_rule(rules, set, free_way, row);
+    if (way == HELPER_RULE_WAYS)
+        way = rules->next_way[set]++ % HELPER_RULE_WAYS;
+    write_rule(rules, set, way, row);
+    add_nearby(rules, row, region, lookup_avma);
 }
 
 /* ---- regions ---- */

@@ -24,7 +24,10 @@ void helperrules_free(struct helperrules *rules);
  */
 bool helperrules_set_map(struct helperrules *rules, const struct codemap *map);
 
-/* A row that the unwinder has used for `lookup_avma`; nothing happens if it is there. */
+/*
+ * A row that the unwinder has used for `lookup_avma`; nothing happens if it is there. Where it holds nearby, too, that
+ * is told as far as nothing else has to go for it: the same code is interrupted there next.
+ */
 void helperrules_add(struct helperrules *rules, const struct unwind_row *row, uint64_t lookup_avma);
 
 #endif

@@ -289,6 +289,10 @@ static bool make_plain(const struct general_rule *general, struct rule *rule)
     for (unsigned reg = 0; reg < REGISTER_PC; reg++) {
         const struct location *location = &general->registers[reg];
         bool is_default = location->kind == LOCATION_SAME || location->kind == LOCATION_UNDEFINED;
+        /* What throws saves these for __builtin_eh_return, on x86-64 with these two registers. A call destroys them, so
+         * no caller's row speaks of them. */
+        if (reg == REGISTER_RAX || reg == REGISTER_RDX)
+            is_default |= location->kind == LOCATION_AT_CFA;
         if (reg == REGISTER_RSP)
             is_default = location->kind == LOCATION_IS_CFA && location->off == 0;
         bool is_saved = false;

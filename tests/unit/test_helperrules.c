@@ -74,6 +74,48 @@ static void row_is_found_in_the_granule_that_was_used(void **state)
     assert_null(find(fixture, 0x1100));
 }
 
+/* Code of one row is told of around the place where it was used; not beyond the row, nor beyond what is mapped. */
+static void row_is_found_nearby(void **state)
+{
+    struct fixture *fixture = *state;
+    struct code_region region = {.start_avma = 0x1000, .end_avma = 0x3000, .image = image_number(1), .has_bias = true};
+    struct codemap map = {.generation = 2, .regions = &region, .count = 1};
+    helperrules_set_map(fixture->rules, &map);
+    add(fixture, 0x1108, 0x1218, 16, 0x1180);
+    for (uint64_t avma = 0x1100; avma < 0x1220; avma++)
+        assert_int_equal(find(fixture, avma) != NULL, avma >= 0x1108 && avma < 0x1218);
+    add(fixture, 0x2e00, 0x3100, 24, 0x2ff0);
+    assert_non_null(find(fixture, 0x2e00));
+    assert_non_null(find(fixture, 0x2fff));
+    assert_null(find(fixture, 0x3000));
+    add(fixture, 0x2000, 0x2d00, 32, 0x2800); /* too long for all of it */
+    assert_non_null(find(fixture, 0x2600));
+    assert_non_null(find(fixture, 0x29ff));
+    assert_null(find(fixture, 0x25ff));
+    assert_null(find(fixture, 0x2a00));
+}
+
+/* What was used stays before what only could be. */
+static void row_nearby_takes_nobodys_place(void **state)
+{
+    struct fixture *fixture = *state;
+    uint32_t set = helper_rule_set(0x400010);
+    uint64_t others[HELPER_RULE_WAYS];
+    size_t count = 0;
+    for (uint64_t avma = 0x800000; count < HELPER_RULE_WAYS; avma += 16) {
+        if (helper_rule_set(avma) != set)
+            continue;
+        add(fixture, avma, avma + 16, 8, avma);
+        others[count++] = avma;
+    }
+    add(fixture, 0x400000, 0x400030, 16, 0x400000);
+    assert_non_null(find(fixture, 0x400000));
+    assert_non_null(find(fixture, 0x400020));
+    assert_null(find(fixture, 0x400010));
+    for (size_t i = 0; i < count; i++)
+        assert_non_null(find(fixture, others[i]));
+}
+
 /* Sets are small: the oldest goes, none is damaged. */
 static void many_rows_of_one_set_replace_each_other(void **state)
 {
@@ -157,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(row_is_found_in_the_granule_that_was_used, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(row_is_found_nearby, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(row_nearby_takes_nobodys_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_rows_of_one_set_replace_each_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rows_of_what_is_unmapped_go, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_regions_than_there_is_room_for, set_up, tear_down),

@@ -247,6 +247,21 @@ static void a_preserved_register_that_is_not(void **state)
     assert_int_equal(saved_words(RBX), SAVED_NOWHERE);
 }
 
+/* As functions that throw have it. No caller's row speaks of what a call destroys. */
+static void registers_of_eh_return(void **state)
+{
+    (void)state;
+    open_function(
+        PROGRAM(DEF_CFA_OFFSET, 80, OFFSET(RAX, 9), OFFSET(RDX, 8), OFFSET(RBX, 7), ADVANCE(4), OFFSET(RSI, 6)));
+    assert_plain(0, RSP, 80);
+    assert_int_equal(saved_words(RBX), -7);
+    struct registers registers = rulepair_registers(&fixture.pair, START);
+    assert_int_equal(apply(0, &registers), RULE_STEPPED);
+    assert_false(registers_known(&registers, RAX));
+    assert_true(registers_known(&registers, RBX));
+    assert_int_equal(compile_at(4)->rule.kind, RULE_GENERAL);
+}
+
 /* Large frames are plain as long as the numbers fit. */
 static void numbers_at_the_edge_of_a_plain_rule(void **state)
 {
@@ -648,6 +663,7 @@ int main(void)
         WITH_PAIR(a_return_address_in_a_register),
         WITH_PAIR(no_caller),
         WITH_PAIR(a_preserved_register_that_is_not),
+        WITH_PAIR(registers_of_eh_return),
         WITH_PAIR(numbers_at_the_edge_of_a_plain_rule),
         WITH_PAIR(places_that_are_no_whole_words_are_general),
         WITH_PAIR(signed_forms_of_instructions),
