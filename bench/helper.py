@@ -3,8 +3,8 @@
 
     bench/setup.sh && bench/helper.py [SUBCOMMAND]... [--engine helper|ptrace] [--seconds N] [--rate HZ] [--rounds N] [--lock FILE] ...
 
-stalls       each load of testprogs/hardcases alone and all together, plain and sampled in turn: throughput, the longest stall, wrong results; and under the malloc
-             that ends the program when a handler enters it (testprogs/malloctrap). --launch: launched by the sampler, not attached to
+stalls       each load of testprogs/hardcases alone, five and all together, plain and sampled in turn: throughput, the longest stall, wrong results; and under the
+             malloc that ends the program when a handler enters it (testprogs/malloctrap). --launch: launched by the sampler, not attached to
 startstop    attach and withdraw, --cycles times at 5 kHz, to eight busy threads: deaths, and what is left behind
 inject       the same to programs whose work is checked: python3, node, java, a C++ server; they answer requests meanwhile
 shares       testprogs/shares: the profile's shares of CPU time against the threads' own clocks, the timers of the helper beside each other
@@ -38,6 +38,7 @@ WORK = os.path.join(ROOT, "bench/work")
 BUILT = os.path.join(ROOT, "build/bench")
 TRAP = os.path.join(PROGRAMS, "libmalloctrap.so")
 LOADS = ("malloc", "dlopen", "throw", "exec", "fork", "iterate", "backtrace")
+TOGETHER = {"five": ("malloc", "dlopen", "throw", "exec", "iterate"), "all": LOADS}
 STALL_LIMIT_MS, THROUGHPUT_LIMIT = 1000, 0.9
 END_LIMIT_S = 60
 FORKS, FORK_LIMIT, FORK_PERIODS = 20, 3, 2
@@ -146,6 +147,7 @@ class Outcome:
 
     def __init__(self, why, result, rates, run):
         self.why, self.rates, self.run = why, rates, run
+        self.objects = result["objects"] if result else 0
         self.stalls = [load["stall_ms"] for load in result["loads"]] if result else [float("inf")]
         if result and not why:
             wrong = {load["name"]: load["wrong"] for load in result["loads"] if load["wrong"]}
@@ -193,12 +195,20 @@ def launched_hardcases(loads, seconds, rate, options, environment):
     return Outcome(f"status {done.returncode} {done.stderr.strip()}" if done.returncode else "", result, rates, run)
 
 
+def judge_visits(pairs, verdict):
+    """The helper is one object more to visit, for whatever the program does there: so this load is measured in objects, and the iterations are told beside it."""
+    iterations = [with_us.rates[0] / plain.rates[0] for plain, with_us in pairs if plain.rates[0] > 0]
+    visits = [with_us.rates[0] * with_us.objects / (plain.rates[0] * plain.objects) for plain, with_us in pairs if plain.rates[0] > 0 and plain.objects]
+    verdict.say(len(visits) == len(pairs) and statistics.median(visits) >= THROUGHPUT_LIMIT,
+                f"iterate    objects visited, sampled {spread(visits)} of plain; iterations {spread(iterations)}, of {pairs[0][1].objects} objects instead of {pairs[0][0].objects}")
+
+
 def judge_stalls(loads, pairs, verdict):
     outcomes = [outcome for pair in pairs for outcome in pair]
     bad = {outcome.why for outcome in outcomes if outcome.why}
     sampled = [outcome for _, outcome in pairs if outcome.run is not None and hasattr(outcome.run, "stats")]
     samples = sum(outcome.run.stats["samples"] for outcome in sampled)
-    name = "all" if len(loads) > 1 else loads[0]
+    name = next((name for name, several in TOGETHER.items() if several == tuple(loads)), loads[0])
     if "malloc" in loads:
         inside = sum(count_containing(outcome.run.profile, ALLOCATOR.search) for outcome in sampled)
         bad |= set() if inside else {"no sample in malloc"}
@@ -208,6 +218,9 @@ def judge_stalls(loads, pairs, verdict):
         ratios = [pair[1].rates[i] / pair[0].rates[i] for pair in pairs if pair[0].rates[i] > 0]
         verdict.say(most[1] <= STALL_LIMIT_MS, f"{name:10} {load:10} longest stall {most[0]:.0f} ms plain, {most[1]:.0f} ms sampled; "
                     f"{statistics.median(pair[0].rates[i] for pair in pairs):.0f}/s plain, sampled {spread(ratios)} of it")
+    if loads == ["iterate"]:
+        judge_visits(pairs, verdict)
+        return
     # Loads that share locks and CPUs take from one another, so of all together it is the mean that counts.
     ratios = [statistics.geometric_mean(with_us / plain for plain, with_us in zip(*(outcome.rates for outcome in pair))) for pair in pairs
               if all(rate > 0 for outcome in pair for rate in outcome.rates)]
@@ -228,7 +241,7 @@ def stalls(arguments, verdict):
     seconds, options = default(arguments.seconds, 20) / arguments.rounds, engine_options(arguments)
     hardcases = launched_hardcases if arguments.launch else attached_hardcases
     print(f"\nstalls: {arguments.rounds} pairs of {seconds:.1f} s at {arguments.rate} Hz; limits: {100 * THROUGHPUT_LIMIT:.0f} % of plain throughput, a stall of {STALL_LIMIT_MS} ms")
-    for loads in [[load] for load in arguments.load or LOADS] + ([] if arguments.load else [list(LOADS)]):
+    for loads in [[load] for load in arguments.load or LOADS] + ([] if arguments.load else [list(several) for several in TOGETHER.values()]):
         pairs = take_pairs(arguments.rounds, lambda: hardcases(loads, seconds, arguments.rate, None, None),
                            lambda: hardcases(loads, seconds, arguments.rate, options, None), arguments.lock)
         judge_stalls(loads, pairs, verdict)

@@ -6,10 +6,10 @@
  *
  * FILE holds 64 bytes for each thread: how many operations it made, the longest time in ns in which it made none (as
  * the watchdog thread sees it, which looks every few ms), and how many had a wrong result, as 64-bit numbers.
- * Ends after SECONDS, or by SIGTERM, with {"loads": [{"name", "operations", "wrong", "stall_ms"}...], "watchdog_ms",
- * "seconds", "cpu_ns"}; watchdog_ms is the longest time between two looks, which a machine without a free CPU makes. A
- * thread that does not end within some seconds is "stuck", and the status is 3; if main itself does not come to that,
- * SIGALRM kills the program.
+ * Ends after SECONDS, or by SIGTERM, with {"loads": [{"name", "operations", "wrong", "stall_ms"}...], "objects" (that
+ * iterate visits each time), "watchdog_ms", "seconds", "cpu_ns"}; watchdog_ms is the longest time between two looks,
+ * which a machine without a free CPU makes. A thread that does not end within some seconds is "stuck", and the status
+ * is 3; if main itself does not come to that, SIGALRM kills the program.
  */
 #include "hardcases.h"
 
@@ -148,8 +148,9 @@ static void print_results(uint64_t began_ns)
                                  (double)slot->stall_ns / 1e6, workers[i].has_ended ? "" : ", \"stuck\": true");
     }
     used += (size_t)snprintf(text + used, sizeof text - used,
-                             "], \"watchdog_ms\": %.1f, \"seconds\": %.3f, \"cpu_ns\": %llu}\n",
-                             (double)longest_look_ns / 1e6, (double)(clock_ns(CLOCK_MONOTONIC) - began_ns) / 1e9,
+                             "], \"objects\": %d, \"watchdog_ms\": %.1f, \"seconds\": %.3f, \"cpu_ns\": %llu}\n",
+                             loads_objects, (double)longest_look_ns / 1e6,
+                             (double)(clock_ns(CLOCK_MONOTONIC) - began_ns) / 1e9,
                              (unsigned long long)clock_ns(CLOCK_PROCESS_CPUTIME_ID));
     if (write(STDOUT_FILENO, text, used) != (ssize_t)used)
         _exit(99);

@@ -18,6 +18,8 @@ struct load {
 extern const struct load loads[];
 extern const size_t load_count;
 
+extern volatile int loads_objects; /* that the last dl_iterate_phdr(3) has visited */
+
 /* Before there are threads: what the loads need. */
 void loads_prepare(void);
 
