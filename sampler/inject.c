@@ -365,6 +365,16 @@ static void add_reason(const struct injection *injection, struct strbuf *ret_why
                                              : strerror(-injection->error));
 }
 
+/* The tracer is a thread of its own: its end lets go of whatever it has, also of what has not stopped when asked to. */
+static int run_in_thread(struct injection *injection)
+{
+    pthread_t thread;
+    injection->error = -pthread_create(&thread, NULL, run, injection);
+    if (!injection->error)
+        pthread_join(thread, NULL);
+    return injection->error;
+}
+
 int inject_call(const struct inject_request *request, struct inject_result *ret_result, struct strbuf *ret_why)
 {
     struct strbuf why = {0};
@@ -374,13 +384,12 @@ int inject_call(const struct inject_request *request, struct inject_result *ret_
                                   .result = &result,
                                   .process = {.proc_fd = -1},
                                   .deadline_ns = clock_now_ns() + request->timeout_ns};
-    pthread_t thread;
-    int error = -pthread_create(&thread, NULL, run, &injection);
-    if (!error) {
-        pthread_join(thread, NULL);
-        error = injection.error;
-    }
-    injection.error = error;
+    int error = run_in_thread(&injection);
+    while (error == -ETIMEDOUT && !is_late(&injection))
+        error = run_in_thread(&injection);
+    if (error == -ETIMEDOUT)
+        strbuf_addf(&why, "thread %d does not stop: it is long in one system call, or the machine is busy; try again",
+                    (int)injection.looked_at);
     if (error)
         add_reason(&injection, ret_why);
     else

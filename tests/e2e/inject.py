@@ -113,6 +113,21 @@ class Inject(harness.Case):
                 self.assertTrue(line.startswith("value=42 ") or line.startswith("error=EAGAIN "), line)
             self.assert_good(target)
 
+    def test_long_calls(self):
+        """It does not stop within the time that a look takes, but between two calls there is a way in."""
+        with harness.Target("longcall", 400) as target:
+            for _ in range(3):
+                self.assert_value(inject(target.pid, timeout_ms=10000), 42)
+            harness.assert_healthy(target.pid)
+
+    def test_does_not_stop(self):
+        with harness.Target("longcall", 60000) as target:
+            if float(target.facts["max_ms"]) < 600:
+                self.skipTest("no call is so long here")
+            harness.wait_until(lambda: harness.cpu_ns(target.pid) > 8e7, "it is in the call")
+            self.assert_refused(inject(target.pid, timeout_ms=100), "ETIMEDOUT", "does not stop", "try again")
+            harness.assert_healthy(target.pid)
+
     def test_time_is_over_in_the_function(self):
         with Injectee("read") as target:
             self.asleep(target)
