@@ -369,9 +369,11 @@ static void add_reason(const struct injection *injection, struct strbuf *ret_why
 static int run_in_thread(struct injection *injection)
 {
     pthread_t thread;
-    injection->error = -pthread_create(&thread, NULL, run, injection);
-    if (!injection->error)
-        pthread_join(thread, NULL);
+    int error = -pthread_create(&thread, NULL, run, injection);
+    if (error)
+        injection->error = error;
+    else
+        pthread_join(thread, NULL); /* it has set injection->error */
     return injection->error;
 }
 

@@ -90,8 +90,11 @@ class Depth(harness.Case):
             harness.assert_healthy(target.pid, "R")
         expected = ("recurse", "[truncated]", *("recurse",) * 4095, "recurse_leaf")
         self.assert_caught(profile.total, stats)
-        self.assertGreaterEqual(profile.stacks.get(expected, 0), profile.total - 2, [len(stack) for stack in profile.stacks])
-        self.assertGreaterEqual(stats["samples_truncated"], profile.total - 2)
+        # The first copies are too small; how many are taken until one is unwound depends on how busy the machine is.
+        self.assertGreaterEqual(profile.stacks.get(expected, 0), profile.total - 6, profile.stacks.values())
+        for stack in profile.stacks:
+            self.assertEqual(stack[:3] + (stack[-1],), ("recurse", "[truncated]", "recurse", "recurse_leaf"))
+        self.assertEqual(stats["samples_truncated"], profile.total)
 
     def test_max_depth(self):
         with Target("chain_nofp") as target:
