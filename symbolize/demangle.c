@@ -15,7 +15,8 @@ enum {
     MAX_TREE_STEPS = 100 * 1000,
     MAX_SAVED_SCOPES = 32 * 1000,
     MAX_CONVERSION_ARGS = 6,
-    MAX_D_REFERENCES = 16 /* a D name may name an earlier part of itself twice, and that one another: 2^16 parts */
+    MAX_PUNYCODE_BYTES = 2000, /* of one identifier: each character of it moves those behind */
+    MAX_D_REFERENCES = 16      /* a D name may name an earlier part of itself twice, and that one another: 2^16 parts */
 };
 
 struct output {
@@ -155,8 +156,24 @@ static bool demangle_cxx(const char *mangled, struct output *output)
     return done;
 }
 
+/* "u1500_...": an identifier in punycode, of so many bytes. In a short name "u1500" is only part of another one. */
+static bool has_long_punycode(const char *mangled)
+{
+    for (const char *p = strchr(mangled, 'u'); p; p = strchr(p, 'u')) {
+        if (!isdigit((unsigned char)*++p))
+            continue;
+        char *end;
+        unsigned long bytes = strtoul(p, &end, 10);
+        if (bytes > MAX_PUNYCODE_BYTES && bytes <= strlen(end))
+            return true;
+    }
+    return false;
+}
+
 static bool demangle_rust(const char *mangled, struct output *output)
 {
+    if (mangled[1] == 'R' && has_long_punycode(mangled))
+        return false;
     if (setjmp(output->give_up))
         return false;
     return rust_demangle_callback(mangled, DMGL_NO_OPTS, append_rust, output) != 0 && !output->exceeded;
