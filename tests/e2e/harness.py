@@ -237,6 +237,10 @@ class Sampler:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def ready_pid(self):
+        """The pid in the ready line of the program that it has launched."""
+        return int(read_line(self.process.stdout).split("pid=")[1].split()[0])
+
     def end(self, limit=LIMIT):
         try:
             out, err = self.process.communicate(timeout=limit)

@@ -14,6 +14,17 @@ from harness import Sampler, Target, program
 OWNED = 1 << signal.SIGSEGV - 1 | 1 << signal.SIGBUS - 1 | 1 << signal.SIGURG - 1
 
 
+def owned(pid):
+    """Of the signals that the helper owns, those for which the process has a handler."""
+    return int(harness.status(pid)["SigCgt"], 16) & OWNED
+
+
+def has_memory(pid):
+    """Is the shared memory mapped?"""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        return "memfd:sampler-helper" in maps.read()
+
+
 def timers(pid):
     """POSIX timers of a process."""
     with open(f"/proc/{pid}/timers", encoding="ascii") as file:
@@ -172,7 +183,7 @@ class Gifts(Helper):
         with Target("spinners", 4, 20) as target:
             self.assertEqual(self.heaps(target.pid), 0)
         with Sampler("--helper", "-o", self.path("profile"), "--", program("spinners"), 4, 20) as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            pid = sampler.ready_pid()
             self.assertEqual(self.heaps(pid), 0)
             os.kill(pid, signal.SIGTERM)
 
@@ -301,9 +312,8 @@ class Hard(Helper):
     def test_withdraws_in_wall_mode(self):
         with Target("helped", "silent", 30) as target:
             self.attach(target.pid, "--helper", "-m", "wall", "-d", "0.5")
-            self.assertEqual(int(harness.status(target.pid)["SigCgt"], 16) & OWNED, 0)
-            with open(f"/proc/{target.pid}/maps", encoding="utf-8") as maps:
-                self.assertNotIn("memfd:sampler-helper", maps.read())
+            self.assertEqual(owned(target.pid), 0)
+            self.assertFalse(has_memory(target.pid))
 
     def test_process_timer_and_exec(self):
         """Its signals end with the old program, and the new one does not die of them."""
@@ -316,12 +326,11 @@ class End(Helper):
     def test_withdraws_before_the_program_ends(self):
         """Timers are deleted and signals given back; the memory is unmapped."""
         with Sampler("--helper", "-d", "0.5", "-o", self.path("profile"), "--", program("chain_nofp"), "20") as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            pid = sampler.ready_pid()
             harness.wait_until(lambda: os.path.exists(self.path("profile")), "the profile is written")
             self.assertEqual(timers(pid), 0)
-            self.assertEqual(int(harness.status(pid)["SigCgt"], 16) & OWNED, 0)
-            with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
-                self.assertNotIn("memfd:sampler-helper", maps.read())
+            self.assertEqual(owned(pid), 0)
+            self.assertFalse(has_memory(pid))
             os.kill(pid, signal.SIGTERM)
             self.assertEqual(sampler.end().status, 128 + signal.SIGTERM)
 
@@ -336,21 +345,20 @@ class End(Helper):
         with Target("chain_nofp", 30) as first, Target("chain_static", 30) as second:
             run = harness.run("--helper", "-o", self.path("profile"), "-p", f"{first.pid},{second.pid}")
             self.assertEqual(run.status, 1, run)
-            harness.wait_until(lambda: int(harness.status(first.pid)["SigCgt"], 16) & OWNED == 0, "it has withdrawn", 5)
-            with open(f"/proc/{first.pid}/maps", encoding="utf-8") as maps:
-                self.assertNotIn("memfd:sampler-helper", maps.read())
+            harness.wait_until(lambda: owned(first.pid) == 0, "it has withdrawn", 5)
+            self.assertFalse(has_memory(first.pid))
 
     def test_sampler_is_killed(self):
         """Nobody asks for the samples any more: the helper notices and goes."""
         with Sampler("--helper", "-o", self.path("profile"), "--", program("chain_nofp"), "60") as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1].split()[0])
+            pid = sampler.ready_pid()
             try:
                 first = harness.ticks()
                 harness.wait_until(lambda: timers(pid) == 1 and harness.ticks() > first + 3, "it is being sampled")
                 sampler.process.kill()
                 sampler.process.wait(harness.LIMIT)
                 harness.wait_until(lambda: timers(pid) == 0, "its timer is gone", 30)
-                harness.wait_until(lambda: int(harness.status(pid)["SigCgt"], 16) & OWNED == 0, "it has given the signals back")
+                harness.wait_until(lambda: owned(pid) == 0, "it has given the signals back")
                 harness.assert_healthy(pid)
             finally:
                 os.kill(pid, signal.SIGKILL)

@@ -240,7 +240,7 @@ class Ending(harness.Case):
         """The signal goes to the sampler; the program gets it too, once; the profile is written before the program ends."""
         profile = self.path("profile")
         with Sampler("-r", "500", "-o", profile, "--", program("listener"), "2") as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1])
+            pid = sampler.ready_pid()
             harness.wait_sampled(pid, 50)  # so that the few samples of its beginning do not count
             sampler.signal(number)
             harness.wait_until(lambda: os.path.exists(profile), "the profile is there")
@@ -262,7 +262,7 @@ class Ending(harness.Case):
 
     def test_sigterm_kills_the_program(self):
         with Sampler("-r", "500", "-o", self.path("profile"), "--", program("exiter"), "exit", "0", "20") as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1])
+            pid = sampler.ready_pid()
             harness.wait_sampled(pid)
             sampler.signal(signal.SIGTERM)
             result = sampler.end()
@@ -323,7 +323,7 @@ class Ending(harness.Case):
 
     def test_killed_sampler_leaves_the_program(self):
         with Sampler("-r", "1000", "-o", self.path("profile"), "--", program("exiter"), "exit", "0", "20") as sampler:
-            pid = int(harness.read_line(sampler.process.stdout).split("pid=")[1])
+            pid = sampler.ready_pid()
             try:
                 harness.wait_sampled(pid)
                 sampler.process.kill()
