@@ -195,20 +195,11 @@ def launched_hardcases(loads, seconds, rate, options, environment):
     return Outcome(f"status {done.returncode} {done.stderr.strip()}" if done.returncode else "", result, rates, run)
 
 
-def judge_visits(pairs, verdict):
-    """The helper is one object more to visit, for whatever the program does there: so this load is measured in objects, and the iterations are told beside it."""
-    iterations = [with_us.rates[0] / plain.rates[0] for plain, with_us in pairs if plain.rates[0] > 0]
-    visits = [with_us.rates[0] * with_us.objects / (plain.rates[0] * plain.objects) for plain, with_us in pairs if plain.rates[0] > 0 and plain.objects]
-    verdict.say(len(visits) == len(pairs) and statistics.median(visits) >= THROUGHPUT_LIMIT,
-                f"iterate    objects visited, sampled {spread(visits)} of plain; iterations {spread(iterations)}, of {pairs[0][1].objects} objects instead of {pairs[0][0].objects}")
-
-
-def judge_stalls(loads, pairs, verdict):
+def judge_stalls(name, loads, pairs, verdict):
     outcomes = [outcome for pair in pairs for outcome in pair]
     bad = {outcome.why for outcome in outcomes if outcome.why}
     sampled = [outcome for _, outcome in pairs if outcome.run is not None and hasattr(outcome.run, "stats")]
     samples = sum(outcome.run.stats["samples"] for outcome in sampled)
-    name = next((name for name, several in TOGETHER.items() if several == tuple(loads)), loads[0])
     if "malloc" in loads:
         inside = sum(count_containing(outcome.run.profile, ALLOCATOR.search) for outcome in sampled)
         bad |= set() if inside else {"no sample in malloc"}
@@ -218,13 +209,13 @@ def judge_stalls(loads, pairs, verdict):
         ratios = [pair[1].rates[i] / pair[0].rates[i] for pair in pairs if pair[0].rates[i] > 0]
         verdict.say(most[1] <= STALL_LIMIT_MS, f"{name:10} {load:10} longest stall {most[0]:.0f} ms plain, {most[1]:.0f} ms sampled; "
                     f"{statistics.median(pair[0].rates[i] for pair in pairs):.0f}/s plain, sampled {spread(ratios)} of it")
-    if loads == ["iterate"]:
-        judge_visits(pairs, verdict)
-        return
+    # The helper is one object more to visit, for whatever the program does there: alone, that load is measured in objects; the iterations stand in the line above.
+    visits = name == "iterate"
+    work = [[[outcome.rates[0] * outcome.objects] if visits else outcome.rates for outcome in pair] for pair in pairs]
     # Loads that share locks and CPUs take from one another, so of all together it is the mean that counts.
-    ratios = [statistics.geometric_mean(with_us / plain for plain, with_us in zip(*(outcome.rates for outcome in pair))) for pair in pairs
-              if all(rate > 0 for outcome in pair for rate in outcome.rates)]
-    verdict.say(len(ratios) == len(pairs) and statistics.median(ratios) >= THROUGHPUT_LIMIT, f"{name:10} throughput, sampled {spread(ratios)} of plain")
+    ratios = [statistics.geometric_mean(with_us / plain for plain, with_us in zip(*pair)) for pair in work if all(rate > 0 for side in pair for rate in side)]
+    what = f"objects visited ({pairs[0][0].objects} plain, {pairs[0][1].objects} sampled, each time)" if visits else "throughput"
+    verdict.say(len(ratios) == len(pairs) and statistics.median(ratios) >= THROUGHPUT_LIMIT, f"{name:10} {what}, sampled {spread(ratios)} of plain")
 
 
 def trapped(loads, hardcases, arguments, options, verdict):
@@ -241,10 +232,11 @@ def stalls(arguments, verdict):
     seconds, options = default(arguments.seconds, 20) / arguments.rounds, engine_options(arguments)
     hardcases = launched_hardcases if arguments.launch else attached_hardcases
     print(f"\nstalls: {arguments.rounds} pairs of {seconds:.1f} s at {arguments.rate} Hz; limits: {100 * THROUGHPUT_LIMIT:.0f} % of plain throughput, a stall of {STALL_LIMIT_MS} ms")
-    for loads in [[load] for load in arguments.load or LOADS] + ([] if arguments.load else [list(several) for several in TOGETHER.values()]):
+    alone = {load: [load] for load in arguments.load or LOADS}
+    for name, loads in {**alone, **({} if arguments.load else TOGETHER)}.items():
         pairs = take_pairs(arguments.rounds, lambda: hardcases(loads, seconds, arguments.rate, None, None),
                            lambda: hardcases(loads, seconds, arguments.rate, options, None), arguments.lock)
-        judge_stalls(loads, pairs, verdict)
+        judge_stalls(name, loads, pairs, verdict)
     trapped(["malloc", "malloc"], hardcases, arguments, options, verdict)
     trapped(list(LOADS), hardcases, arguments, options, verdict)
 
