@@ -234,15 +234,15 @@ int timers_arm_all(struct helper_shared *shared)
     long fd = rawcall4(SYS_openat, AT_FDCWD, (long)"/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return (int)fd;
+    /* Who was made to call this has all signals blocked just now, and not as a rule. */
+    int32_t caller = shared->report.is_late ? rawcall_tid() : 0;
     long size;
     while ((size = rawcall3(SYS_getdents64, fd, (long)buffer, sizeof(buffer))) > 0) {
         for (long off = 0; off < size;) {
             const struct entry *entry = (const struct entry *)(void *)(buffer + off);
             int32_t tid = tid_of(entry->name);
             uint32_t number = tid ? timers_slot(shared, tid) : HELPER_SLOTS;
-            /* Who was made to call this has all signals blocked just now, and not as a rule. */
-            bool is_called = shared->report.is_late && tid == rawcall_tid();
-            if (number != HELPER_SLOTS && !is_called && timers_is_blocked(shared, tid))
+            if (number != HELPER_SLOTS && tid != caller && timers_is_blocked(shared, tid))
                 timers_note_blocked(shared, number);
             else if (number != HELPER_SLOTS)
                 timers_arm(shared, number);

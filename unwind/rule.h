@@ -2,9 +2,10 @@
  * What one row of unwind information says, reduced to what a walk needs: how to come from a frame to its caller.
  *
  * Nearly all rows are *plain*: the CFA is a register plus a number, the return address and the registers that a call
- * preserves lie at fixed distances from it. They fit 16 bytes and are applied without a loop over columns. Rows with
- * expressions, or with other registers (signal trampolines, PLT entries, realigned frames, some assembly), are
- * *general*; the parts stand in tables of the cache that owns the rule (rulecache.h).
+ * preserves lie at fixed distances from it. They fit 16 bytes and are applied without a loop over columns. (What throws
+ * also saves rax and rdx, for the landing pad; to a caller they are unknown, and are left out.) Rows with expressions,
+ * or with other registers (signal trampolines, PLT entries, realigned frames, some assembly), are *general*; the parts
+ * stand in tables of the cache that owns the rule (rulecache.h).
  *
  * A rule speaks of registers and distances only, so it is true wherever the image is mapped.
  */
