@@ -86,12 +86,12 @@ class Depth(harness.Case):
     def test_beyond_the_default_limit(self):
         """4096 innermost frames are kept."""
         with Target("recurse", 6000) as target:
-            profile, stats, _ = self.attach(target.pid, "-r", "100", "-d", "0.7")
+            # The first copies are too small, until one is unwound: at a low rate a busy machine has the time for it.
+            profile, stats, _ = self.attach(target.pid, "-r", "25", "-d", "1.5")
             harness.assert_healthy(target.pid, "R")
         expected = ("recurse", "[truncated]", *("recurse",) * 4095, "recurse_leaf")
         self.assert_caught(profile.total, stats)
-        # The first copies are too small; how many are taken until one is unwound depends on how busy the machine is.
-        self.assertGreaterEqual(profile.stacks.get(expected, 0), profile.total - 6, profile.stacks.values())
+        self.assertGreaterEqual(profile.stacks.get(expected, 0), profile.total - 2, [len(stack) for stack in profile.stacks])
         for stack in profile.stacks:
             self.assertEqual(stack[:3] + (stack[-1],), ("recurse", "[truncated]", "recurse", "recurse_leaf"))
         self.assertEqual(stats["samples_truncated"], profile.total)
